@@ -1,0 +1,165 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The store's schema, as a series of sqlite-utils migrations.
+
+Integers only: UTC epoch seconds (`_ts`), milliseconds (`_ms`), energy mJ, carbon mg,
+GPU amounts in thousandths of a full GPU (`_milli`). Tables are STRICT; unknown is NULL.
+"""
+
+from __future__ import annotations
+
+from sqlite_utils import Database, Migrations
+
+__all__ = ["migrations"]
+
+migrations = Migrations("fairwatt")
+
+
+@migrations()
+def m001_runs(db: Database) -> None:
+    """Runs, accounts and what they ask and get, as Slurm tells it."""
+    _execute_all(
+        db,
+        """CREATE TABLE run (
+            run_id INTEGER PRIMARY KEY,
+            cluster TEXT NOT NULL, job_id INTEGER NOT NULL,
+            submit_ts INTEGER NOT NULL, restart_cnt INTEGER NOT NULL,
+            sluid TEXT, array_job_id INTEGER, array_task_id INTEGER,
+            het_job_id INTEGER, het_offset INTEGER,
+            user TEXT, uid INTEGER, account TEXT, partition TEXT, qos TEXT, name TEXT,
+            state TEXT NOT NULL, exit_code INTEGER, exit_signal INTEGER,
+            eligible_ts INTEGER, start_ts INTEGER, end_ts INTEGER,
+            elapsed_s INTEGER, suspended_s INTEGER, timelimit_s INTEGER,
+            nnodes INTEGER, ncpus INTEGER, mem_mib INTEGER, nodelist TEXT,
+            req_tres TEXT, alloc_tres TEXT, gpu_milli INTEGER,
+            cpu_time_s INTEGER, slurm_energy_j INTEGER,
+            decision TEXT, origin TEXT NOT NULL DEFAULT 'slurm',
+            UNIQUE (cluster, job_id, submit_ts, restart_cnt)
+        ) STRICT""",
+        "CREATE INDEX run_end ON run (end_ts)",
+        "CREATE INDEX run_user ON run (user, submit_ts)",
+        "CREATE INDEX run_account ON run (account, end_ts)",
+        """CREATE TABLE run_gpu (
+            run_id INTEGER NOT NULL REFERENCES run ON DELETE CASCADE,
+            gpu_type TEXT NOT NULL, count INTEGER NOT NULL, milli INTEGER,
+            PRIMARY KEY (run_id, gpu_type)
+        ) STRICT, WITHOUT ROWID""",
+        """CREATE TABLE account (
+            cluster TEXT NOT NULL, name TEXT NOT NULL, parent TEXT,
+            raw_shares INTEGER, description TEXT, deleted INTEGER NOT NULL DEFAULT 0,
+            PRIMARY KEY (cluster, name)
+        ) STRICT, WITHOUT ROWID""",
+        """CREATE TABLE membership (
+            cluster TEXT NOT NULL, user TEXT NOT NULL, account TEXT NOT NULL,
+            raw_shares INTEGER, coordinator INTEGER NOT NULL DEFAULT 0,
+            deleted INTEGER NOT NULL DEFAULT 0,
+            PRIMARY KEY (cluster, user, account)
+        ) STRICT, WITHOUT ROWID""",
+    )
+
+
+@migrations()
+def m002_ledger(db: Database) -> None:
+    """What nodes measured: events as received, windows, shares, and the runs' energy."""
+    _execute_all(
+        db,
+        """CREATE TABLE event (
+            node TEXT NOT NULL, boot_id TEXT NOT NULL, seq INTEGER NOT NULL,
+            kind TEXT NOT NULL, received_ts INTEGER NOT NULL, body TEXT NOT NULL,
+            PRIMARY KEY (node, boot_id, seq)
+        ) STRICT, WITHOUT ROWID""",
+        """CREATE TABLE device (
+            device_uuid TEXT PRIMARY KEY, node TEXT NOT NULL, model TEXT, name TEXT NOT NULL,
+            minor INTEGER NOT NULL, mig_enabled INTEGER NOT NULL, compute_slices INTEGER NOT NULL,
+            seen_ms INTEGER NOT NULL
+        ) STRICT, WITHOUT ROWID""",
+        """CREATE TABLE node_run (
+            node TEXT NOT NULL, job_id INTEGER NOT NULL, start_ms INTEGER NOT NULL,
+            end_ms INTEGER, restart_cnt INTEGER, sluid TEXT, uid INTEGER, account TEXT,
+            mapped_by TEXT NOT NULL, closed_by TEXT,
+            run_id INTEGER REFERENCES run ON DELETE SET NULL,
+            PRIMARY KEY (node, job_id, start_ms)
+        ) STRICT, WITHOUT ROWID""",
+        "CREATE INDEX node_run_run ON node_run (run_id)",
+        """CREATE TABLE hold (
+            node TEXT NOT NULL, job_id INTEGER NOT NULL, start_ms INTEGER NOT NULL,
+            device_uuid TEXT NOT NULL, instance_uuid TEXT NOT NULL,
+            numerator INTEGER NOT NULL, denominator INTEGER NOT NULL,
+            PRIMARY KEY (node, job_id, start_ms, device_uuid, instance_uuid)
+        ) STRICT, WITHOUT ROWID""",
+        """CREATE TABLE window (
+            device_uuid TEXT NOT NULL, t0_ms INTEGER NOT NULL, t1_ms INTEGER NOT NULL,
+            node TEXT NOT NULL, measured_mj INTEGER,
+            unallocated_idle_mj INTEGER, unallocated_active_mj INTEGER,
+            flags INTEGER NOT NULL, method TEXT NOT NULL,
+            PRIMARY KEY (device_uuid, t0_ms)
+        ) STRICT, WITHOUT ROWID""",
+        "CREATE INDEX window_t0 ON window (t0_ms)",
+        """CREATE TABLE window_share (
+            device_uuid TEXT NOT NULL, t0_ms INTEGER NOT NULL,
+            node TEXT NOT NULL, job_id INTEGER NOT NULL, run_start_ms INTEGER NOT NULL,
+            instance_uuid TEXT NOT NULL,
+            idle_mj INTEGER NOT NULL, active_mj INTEGER NOT NULL, util_permille INTEGER,
+            PRIMARY KEY (device_uuid, t0_ms, node, job_id, run_start_ms, instance_uuid),
+            FOREIGN KEY (device_uuid, t0_ms) REFERENCES window ON DELETE CASCADE
+        ) STRICT, WITHOUT ROWID""",
+        "CREATE INDEX window_share_run ON window_share (node, job_id, run_start_ms)",
+        """CREATE TABLE run_energy (
+            run_id INTEGER NOT NULL REFERENCES run ON DELETE CASCADE,
+            device_uuid TEXT NOT NULL, node TEXT NOT NULL, model TEXT,
+            idle_mj INTEGER, active_mj INTEGER,
+            util_permille INTEGER, measured_s INTEGER NOT NULL,
+            flags INTEGER NOT NULL, method TEXT NOT NULL,
+            PRIMARY KEY (run_id, device_uuid)
+        ) STRICT, WITHOUT ROWID""",
+        """CREATE TABLE run_hour (
+            run_id INTEGER NOT NULL REFERENCES run ON DELETE CASCADE,
+            hour_ts INTEGER NOT NULL, idle_mj INTEGER NOT NULL, active_mj INTEGER NOT NULL,
+            PRIMARY KEY (run_id, hour_ts)
+        ) STRICT, WITHOUT ROWID""",
+    )
+
+
+@migrations()
+def m003_carbon_and_rollups(db: Database) -> None:
+    """Factors with source and licence, dated PUE, rollups per local day and month."""
+    usage = """
+        cluster TEXT NOT NULL, account TEXT NOT NULL, user TEXT NOT NULL, gpu_type TEXT NOT NULL,
+        runs_ended INTEGER NOT NULL, runs_failed INTEGER NOT NULL, runs_cancelled INTEGER NOT NULL,
+        wait_s INTEGER NOT NULL, waited_runs INTEGER NOT NULL,
+        cpu_s INTEGER NOT NULL, device_s INTEGER NOT NULL, gpu_milli_s INTEGER NOT NULL,
+        util_known_milli_s INTEGER NOT NULL, used_milli_s INTEGER NOT NULL,
+        failed_milli_s INTEGER NOT NULL,
+        idle_mj INTEGER NOT NULL, active_mj INTEGER NOT NULL,
+        unmeasured_milli_s INTEGER NOT NULL, co2_mg INTEGER NOT NULL"""
+    _execute_all(
+        db,
+        """CREATE TABLE carbon_factor (
+            version INTEGER NOT NULL, zone TEXT NOT NULL, from_ts INTEGER NOT NULL,
+            until_ts INTEGER NOT NULL, g_per_kwh_milli INTEGER NOT NULL,
+            method TEXT NOT NULL, source TEXT NOT NULL, licence TEXT NOT NULL,
+            retrieved_ts INTEGER NOT NULL,
+            PRIMARY KEY (version, zone, from_ts)
+        ) STRICT, WITHOUT ROWID""",
+        """CREATE TABLE pue (
+            from_ts INTEGER PRIMARY KEY, pue_milli INTEGER NOT NULL, source TEXT NOT NULL
+        ) STRICT""",
+        f"""CREATE TABLE usage_daily (day TEXT NOT NULL, {usage},
+            PRIMARY KEY (day, cluster, account, user, gpu_type)
+        ) STRICT, WITHOUT ROWID""",
+        f"""CREATE TABLE usage_monthly (month TEXT NOT NULL, {usage},
+            PRIMARY KEY (month, cluster, account, user, gpu_type)
+        ) STRICT, WITHOUT ROWID""",
+        """CREATE TABLE unallocated_daily (
+            day TEXT NOT NULL, cluster TEXT NOT NULL, model TEXT NOT NULL,
+            idle_mj INTEGER NOT NULL, active_mj INTEGER NOT NULL, co2_mg INTEGER NOT NULL,
+            PRIMARY KEY (day, cluster, model)
+        ) STRICT, WITHOUT ROWID""",
+        "CREATE TABLE dirty_day (day TEXT PRIMARY KEY) STRICT, WITHOUT ROWID",
+        "CREATE TABLE meta (key TEXT PRIMARY KEY, value TEXT NOT NULL) STRICT, WITHOUT ROWID",
+        "INSERT INTO meta VALUES ('data_version', '0')",
+    )
+
+
+def _execute_all(db: Database, *statements: str) -> None:
+    for statement in statements:
+        db.execute(statement)

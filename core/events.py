@@ -1,0 +1,173 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What a node tells the collector: events numbered per boot.
+
+`(node, boot_id, seq)` is the key: sending an event twice is harmless. A body is JSON lines,
+one event a line. Amounts are integer mJ, times UTC epoch milliseconds; unknown is null.
+"""
+
+from __future__ import annotations
+
+import enum
+
+import msgspec
+
+from fairwatt.core.errors import IngestError
+from fairwatt.core.records import Device
+
+__all__ = [
+    "AgentStarted",
+    "Event",
+    "Flag",
+    "RunEnded",
+    "RunStarted",
+    "Share",
+    "ShareOf",
+    "WindowClosed",
+    "decode_body",
+    "decode_event",
+    "encode_event",
+]
+
+
+class Flag(enum.IntFlag):
+    """What a reader must know about a measured amount."""
+
+    RESET = 1
+    """The counter restarted inside the window: only the part since then is counted."""
+    IMPLAUSIBLE = 2
+    """The delta was negative or beyond what the board can draw: the amount is unknown."""
+    INTEGRATED = 4
+    """No energy counter: power samples were integrated."""
+    GAP = 8
+    """The agent was away during the window; a counter covers it, utilisation does not."""
+    NO_UTIL = 16
+    """No utilisation was available: the active part was split by reserved fraction."""
+    LOST = 32
+    """The device could not be read at the window's end."""
+
+
+class ShareOf(msgspec.Struct, frozen=True, kw_only=True):
+    """A job's hold on a device: the whole board, or one GPU instance of it.
+
+    `numerator/denominator` is the reserved fraction of the board (3/7 for 3g on A100).
+    `instance` is the MIG UUID, "" for a whole board.
+    """
+
+    device: str
+    instance: str
+    numerator: int
+    denominator: int
+
+
+class Share(msgspec.Struct, frozen=True, kw_only=True):
+    """One run's part of one window, idle and active apart."""
+
+    job_id: int
+    run_start_ms: int
+    instance: str
+    idle_mj: int
+    active_mj: int
+    util_permille: int | None = None
+
+
+class AgentStarted(msgspec.Struct, frozen=True, kw_only=True, tag="agent_started"):
+    """The agent came up: the devices it found."""
+
+    node: str
+    boot_id: str
+    seq: int
+    t_ms: int
+    devices: tuple[Device, ...]
+    version: str
+
+
+class RunStarted(msgspec.Struct, frozen=True, kw_only=True, tag="run_started"):
+    """A job's prolog ran here: which devices it holds. `t_ms` names the run on this node."""
+
+    node: str
+    boot_id: str
+    seq: int
+    t_ms: int
+    job_id: int
+    restart_cnt: int | None
+    sluid: str | None
+    uid: int | None
+    account: str | None
+    holds: tuple[ShareOf, ...]
+    mapped_by: str
+
+
+class RunEnded(msgspec.Struct, frozen=True, kw_only=True, tag="run_ended"):
+    """A job's epilog ran here (or the agent found the job gone: `closed_by` says which)."""
+
+    node: str
+    boot_id: str
+    seq: int
+    t_ms: int
+    job_id: int
+    run_start_ms: int
+    closed_by: str
+
+
+class WindowClosed(msgspec.Struct, frozen=True, kw_only=True, tag="window_closed"):
+    """One device between two readings: measured = Σ shares + unallocated, exactly, in mJ.
+
+    `measured_mj` None means unknown; then there are no shares and both unallocated parts are None.
+    """
+
+    node: str
+    boot_id: str
+    seq: int
+    device: str
+    t0_ms: int
+    t1_ms: int
+    measured_mj: int | None
+    unallocated_idle_mj: int | None
+    unallocated_active_mj: int | None
+    shares: tuple[Share, ...]
+    flags: int
+    method: str
+
+
+Event = AgentStarted | RunStarted | RunEnded | WindowClosed
+
+_decoder = msgspec.json.Decoder(Event)
+_encoder = msgspec.json.Encoder()
+
+
+def encode_event(event: Event) -> bytes:
+    """Return one event as a JSON line without its newline."""
+    return _encoder.encode(event)
+
+
+def decode_event(line: bytes) -> Event:
+    """Read one JSON line.
+
+    Raises:
+        IngestError: it is not a known event; the message names the field.
+    """
+    try:
+        return _decoder.decode(line)
+    except (msgspec.MsgspecError, UnicodeDecodeError) as error:
+        raise IngestError(
+            f"not an event: {error}", value=line[:80], remedy="update the node's agent"
+        ) from error
+
+
+def decode_body(body: bytes) -> list[Event]:
+    """Read a whole body; one bad line refuses it all, and the message gives the line number.
+
+    Raises:
+        IngestError: as `decode_event`, with `line N` as the place.
+    """
+    events = []
+    for number, line in enumerate(body.splitlines(), start=1):
+        if not line.strip():
+            continue
+        try:
+            events.append(decode_event(line))
+        except IngestError as error:
+            raise IngestError(
+                error.problem, place=f"line {number}", value=error.value, remedy=error.remedy
+            ) from error
+    return events

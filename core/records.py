@@ -1,0 +1,168 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The records that rooms hand to each other: Device, Run, Request, Table.
+
+All are frozen; unknown values are None. Times are UTC epoch seconds (`_ts`) or
+milliseconds (`_ms`), energies integer mJ.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, Literal
+
+import msgspec
+
+__all__ = [
+    "Column",
+    "Device",
+    "GpuInstance",
+    "JobRequest",
+    "Run",
+    "RunKey",
+    "Table",
+]
+
+
+class GpuInstance(msgspec.Struct, frozen=True, kw_only=True):
+    """One MIG device: a GPU instance (GI) with its compute instance (CI).
+
+    `profile` is the MIG profile without the model (`3g.20gb`); `compute_slices` of the
+    board's total is its reserved fraction (3 of 7).
+    """
+
+    uuid: str
+    gi: int
+    ci: int
+    profile: str
+    compute_slices: int
+    memory_mib: int
+
+
+class Device(msgspec.Struct, frozen=True, kw_only=True):
+    """One physical GPU of a node, identified by its UUID; index and minor are hints only."""
+
+    node: str
+    uuid: str
+    name: str
+    model: str | None
+    minor: int
+    nvml_index: int
+    memory_mib: int
+    mig_enabled: bool
+    compute_slices: int
+    instances: tuple[GpuInstance, ...] = ()
+
+
+class RunKey(msgspec.Struct, frozen=True, order=True):
+    """What names one run of a job: requeues and reused job ids are other runs."""
+
+    cluster: str
+    job_id: int
+    submit_ts: int
+    restart_cnt: int
+
+
+class Run(msgspec.Struct, frozen=True, kw_only=True):
+    """One run of a job as Slurm's accounting tells it; amounts that Slurm lacks are None."""
+
+    key: RunKey
+    state: str
+    sluid: str | None = None
+    array_job_id: int | None = None
+    array_task_id: int | None = None
+    het_job_id: int | None = None
+    het_offset: int | None = None
+    user: str | None = None
+    uid: int | None = None
+    account: str | None = None
+    partition: str | None = None
+    qos: str | None = None
+    name: str | None = None
+    exit_code: int | None = None
+    exit_signal: int | None = None
+    eligible_ts: int | None = None
+    start_ts: int | None = None
+    end_ts: int | None = None
+    elapsed_s: int | None = None
+    suspended_s: int | None = None
+    timelimit_s: int | None = None
+    nnodes: int | None = None
+    ncpus: int | None = None
+    mem_mib: int | None = None
+    nodelist: str | None = None
+    req_tres: str | None = None
+    alloc_tres: str | None = None
+    cpu_time_s: int | None = None
+    slurm_energy_j: int | None = None
+    decision: str | None = None
+
+
+class JobRequest(msgspec.Struct, frozen=True, kw_only=True):
+    """What a job asks for, in normal form; rules see this and never a Slurm string.
+
+    `gpus` are the GPU entries with the level they were written at. Numbers that the job left
+    open are None.
+    """
+
+    gpus: tuple[GpuAsk, ...] = ()
+    job_id: int | None = None
+    uid: int | None = None
+    account: str | None = None
+    partition: str | None = None
+    qos: str | None = None
+    features: str | None = None
+    num_tasks: int | None = None
+    cpus_per_task: int | None = None
+    ntasks_per_node: int | None = None
+    min_nodes: int | None = None
+    max_nodes: int | None = None
+    min_cpus: int | None = None
+    time_limit_s: int | None = None
+    interactive: bool = False
+
+
+class GpuAsk(msgspec.Struct, frozen=True, kw_only=True):
+    """One GPU entry of a request: `type` as the user wrote it (None: untyped), count ≥ 0."""
+
+    level: Literal["node", "job", "task", "socket"]
+    type: str | None
+    count: int
+
+
+class Column(msgspec.Struct, frozen=True, kw_only=True):
+    """A column of a Table: stable key, title for people, kind of value, definition in a sentence.
+
+    `kind` decides how a value is shown: text, integer, ratio (0–1), ts (epoch seconds),
+    duration_s, energy_mj, carbon_mg, gpu_hours, json.
+    """
+
+    key: str
+    title: str
+    kind: Literal[
+        "text",
+        "integer",
+        "ratio",
+        "ts",
+        "duration_s",
+        "energy_mj",
+        "carbon_mg",
+        "gpu_hours",
+        "json",
+    ]
+    definition: str
+
+
+class Table(msgspec.Struct, frozen=True, kw_only=True):
+    """What every report returns; pages, CSV, JSON, mail and CLI render it and add nothing."""
+
+    name: str
+    title: str
+    columns: Sequence[Column]
+    rows: Sequence[Sequence[Any]]
+    data_version: int
+    notes: Sequence[str] = ()
+
+    def records(self) -> list[dict[str, Any]]:
+        """Return the rows as dictionaries keyed by column key."""
+        keys = [column.key for column in self.columns]
+        return [dict(zip(keys, row, strict=True)) for row in self.rows]

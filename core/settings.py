@@ -1,0 +1,122 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Every setting of fairwatt: its key, type, default and what it means.
+
+One table serves the loader, the documentation and the test that compares the two.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+__all__ = ["SETTINGS", "Setting"]
+
+
+@dataclass(frozen=True)
+class Setting:
+    """One setting: dotted key, type (bool, int, float, str, list of int or str), default, doc."""
+
+    key: str
+    type: type
+    default: Any
+    doc: str
+    choices: tuple[str, ...] = ()
+
+
+MODES = ("off", "audit", "warn", "enforce")
+
+SETTINGS: tuple[Setting, ...] = (
+    Setting("site.cluster", str, "cluster", "Cluster name as in slurm.conf's ClusterName."),
+    Setting("site.timezone", str, "UTC", "IANA zone in which days and months are cut."),
+    Setting(
+        "site.slurm_conf", str, "", "slurm.conf to use; empty: SLURM_CONF or Slurm's own default."
+    ),
+    Setting("site.munge_socket", str, "", "munged's socket; empty: munge's own default."),
+    Setting(
+        "site.catalogue_dir", str, "", "Folder of *.toml files that add GPU models or profiles."
+    ),
+    Setting(
+        "policyd.socket",
+        str,
+        "/run/fairwatt/policyd.sock",
+        "Unix socket that the submit hook asks.",
+    ),
+    Setting(
+        "policyd.refresh_s", int, 30, "How often the cluster's facts are read again, in seconds."
+    ),
+    Setting(
+        "policyd.decision_log", str, "", "File that gets one JSON line per decision; empty: none."
+    ),
+    Setting("rules.memory_fit", str, "enforce", "Rule: ask by memory (gpu:20gb:1).", MODES),
+    Setting(
+        "rules.untyped_slices",
+        str,
+        "enforce",
+        "Rule: keep untyped requests off MIG slices.",
+        MODES,
+    ),
+    Setting(
+        "rules.known_types",
+        str,
+        "enforce",
+        "Rule: refuse unknown types and impossible requests.",
+        MODES,
+    ),
+    Setting("agent.node", str, "", "Slurm node name of this host; empty: the short host name."),
+    Setting(
+        "agent.socket", str, "/run/fairwatt/agent.sock", "Unix socket that prolog and epilog ask."
+    ),
+    Setting(
+        "agent.job_dir",
+        str,
+        "/run/fairwatt/jobs",
+        "Folder with each running job's devices, for TaskProlog.",
+    ),
+    Setting(
+        "agent.inbox_dir",
+        str,
+        "/var/spool/fairwatt/inbox",
+        "Where hooks leave events while the agent is away.",
+    ),
+    Setting("agent.spool_dir", str, "/var/spool/fairwatt", "Journal of events not yet delivered."),
+    Setting(
+        "agent.gres_conf",
+        str,
+        "",
+        "gres.conf to read device files from; empty: beside slurm.conf.",
+    ),
+    Setting("agent.proc_root", str, "/proc", "Where /proc is (tests use a folder)."),
+    Setting("agent.collector_url", str, "http://127.0.0.1:8181", "Where events are sent."),
+    Setting("agent.sample_s", float, 10.0, "Seconds between samples of power and utilisation."),
+    Setting("agent.window_s", int, 300, "Longest window of the ledger, in seconds."),
+    Setting("agent.ship_s", float, 300.0, "Seconds between deliveries to the collector."),
+    Setting("collector.listen", str, "127.0.0.1:8181", "Address and port of the collector."),
+    Setting(
+        "collector.database", str, "/var/lib/fairwatt/fairwatt.db", "SQLite file of the store."
+    ),
+    Setting(
+        "collector.node_uids", list, [0], "User ids whose munge credential may deliver events."
+    ),
+    Setting("collector.max_body_bytes", int, 8_388_608, "Largest accepted body, in bytes."),
+    Setting(
+        "collector.sync_s",
+        float,
+        300.0,
+        "Seconds between imports from sacct; 0: only `fairwatt sync`.",
+    ),
+    Setting(
+        "collector.sync_overlap_s",
+        int,
+        86_400,
+        "How far each import looks back before the last one.",
+    ),
+    Setting(
+        "carbon.zone", str, "DEU", "ISO 3166-1 alpha-3 code of the country in the factor file."
+    ),
+    Setting("carbon.pue", float, 1.3, "Power usage effectiveness of the machine room."),
+    Setting(
+        "carbon.factors_file", str, "", "CSV of factors; empty: the file that comes with fairwatt."
+    ),
+    Setting("dashboard.listen", str, "127.0.0.1:8080", "Address and port of the dashboard."),
+    Setting("dashboard.identity", str, "demo", "How a visitor is known.", ("demo",)),
+)
