@@ -1,0 +1,66 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Munge against a real munged of our own on a private socket and key."""
+
+from __future__ import annotations
+
+import os
+import secrets
+import subprocess
+import time
+
+import pytest
+
+from fairwatt.core.errors import AuthError
+from fairwatt.core.munge import decode, encode
+
+pytestmark = pytest.mark.lab
+
+
+@pytest.fixture(scope="module")
+def munge_socket(tmp_path_factory):
+    root = tmp_path_factory.mktemp("munge")
+    key = root / "munge.key"
+    key.write_bytes(secrets.token_bytes(128))
+    key.chmod(0o600)
+    socket = root / "munge.sock"
+    argv = ["munged", "--foreground", "--force", f"--key-file={key}", f"--socket={socket}"]
+    argv += [f"--{kind}-file={root / kind}" for kind in ("pid", "log", "seed")]
+    with subprocess.Popen(argv, stderr=subprocess.DEVNULL) as daemon:
+        deadline = time.monotonic() + 5
+        while not socket.exists() and time.monotonic() < deadline:
+            time.sleep(0.02)
+        yield str(socket)
+        daemon.terminate()
+
+
+def test_payload_uid_and_gid_come_back(munge_socket):
+    credential = decode(encode(b"\x00body\xff", munge_socket), munge_socket)
+    assert (credential.payload, credential.uid, credential.gid) == (
+        b"\x00body\xff",
+        os.geteuid(),
+        os.getegid(),
+    )
+
+
+def test_an_empty_payload_comes_back(munge_socket):
+    assert decode(encode(b"", munge_socket), munge_socket).payload == b""
+
+
+def test_a_replayed_credential_is_refused(munge_socket):
+    cred = encode(b"once", munge_socket)
+    decode(cred, munge_socket)
+    with pytest.raises(AuthError, match=r"Replayed credential.*encode a new credential"):
+        decode(cred, munge_socket)
+
+
+def test_a_tampered_credential_is_refused(munge_socket):
+    cred = encode(b"body", munge_socket)
+    middle = len(cred) // 2
+    other = "A" if cred[middle] != "A" else "B"
+    with pytest.raises(AuthError, match="munge: "):
+        decode(cred[:middle] + other + cred[middle + 1 :], munge_socket)
+
+
+def test_text_that_is_no_credential_is_refused(munge_socket):
+    with pytest.raises(AuthError, match="munge: "):
+        decode("Bearer 123", munge_socket)
