@@ -1,0 +1,52 @@
+# SPDX-License-Identifier: Apache-2.0
+# Two commands matter: `make demo` and `make test`. `make` alone lists the rest.
+.DEFAULT_GOAL := help
+SHELL := /bin/bash
+VENV := .venv
+PYTHON := $(VENV)/bin/python
+PYTEST := $(PYTHON) -m pytest
+ROOMS := core slurm_plugins prolog accounting dashboard
+
+include tests/fakes/fakes.mk
+
+.PHONY: help
+help: ## list the targets
+	@grep -hE '^[a-z][a-z-]+:.*## ' $(MAKEFILE_LIST) | sort | awk -F':.*## ' '{printf "  %-14s %s\n", $$1, $$2}'
+
+.PHONY: setup
+setup: ## install what demo and test need (Debian packages when root, Python packages, the fake NVML)
+	@tests/setup.sh
+
+.PHONY: demo
+demo: setup ## start a real one-host cluster, submit the job mix, serve the dashboard on 127.0.0.1:8080
+	@tests/demo.sh
+
+.PHONY: demo-check
+demo-check: setup ## as demo, but verify the figures, print them and end
+	@$(PYTHON) -m tests.lab.demo --check
+
+.PHONY: test
+test: setup ## everything: lint, unit, docs, packaging, live cluster, browser
+	@$(MAKE) --no-print-directory lint
+	FAIRWATT_STRICT_SKIPS=1 $(PYTEST) -q -n 2 --dist loadgroup tests
+
+.PHONY: unit
+unit: ## the quick tests only
+	$(PYTEST) -q -n 2 tests/unit tests/docs
+
+.PHONY: lint
+lint: ## style, types and import arrows
+	$(VENV)/bin/ruff check --quiet .
+	$(VENV)/bin/ruff format --quiet --check .
+	@mkdir -p .typecheck/fairwatt
+	@for room in $(ROOMS); do ln -sfn ../../$$room .typecheck/fairwatt/$$room; done
+	$(VENV)/bin/mypy $(addprefix -p fairwatt.,$(ROOMS))
+	$(VENV)/bin/lint-imports --no-cache
+
+.PHONY: bench-hook
+bench-hook: setup ## submits per second on a live controller: no plugin, trivial Lua, ours
+	@$(PYTHON) -m tests.bench.bench_hook
+
+.PHONY: clean
+clean: ## remove what set-up and tests made in this folder
+	rm -rf $(VENV) .typecheck build dist *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis
