@@ -40,7 +40,7 @@ def _loaded(entry: EntryPoint) -> click.Command:
             "install fairwatt with the extra that brings it (gpu, dashboard)"
         ) from error
     if not isinstance(command, click.Command):
-        raise click.ClickException(f"entry point {entry.value} is not a command; reinstall fairwatt")
+        raise click.ClickException(f"{entry.value} is not a command; reinstall fairwatt")
     return command
 
 
