@@ -160,6 +160,37 @@ def m003_carbon_and_rollups(db: Database) -> None:
     )
 
 
+@migrations()
+def m004_quality_and_dirt(db: Database) -> None:
+    """What a reader must know about a run, quality per hour, and what waits to be settled."""
+    _execute_all(
+        db,
+        "ALTER TABLE run ADD COLUMN db_index INTEGER",
+        "ALTER TABLE run ADD COLUMN flags INTEGER NOT NULL DEFAULT 0",
+        # Amounts are hold-ms: a run on two devices collects two each ms. NULL: not known by
+        # hour; then the whole hour counts as measured with the run's own utilisation.
+        "ALTER TABLE run_hour ADD COLUMN measured_ms INTEGER",
+        "ALTER TABLE run_hour ADD COLUMN util_ms INTEGER",
+        "ALTER TABLE run_hour ADD COLUMN busy_ms INTEGER",
+        # Energy whose factor is another year's or the world's.
+        *(
+            f"ALTER TABLE {table} ADD COLUMN factor_fallback_mj INTEGER NOT NULL DEFAULT 0"
+            for table in ("usage_daily", "usage_monthly", "unallocated_daily")
+        ),
+        """CREATE TABLE unsettled (
+            node TEXT NOT NULL, job_id INTEGER NOT NULL, start_ms INTEGER NOT NULL,
+            PRIMARY KEY (node, job_id, start_ms)
+        ) STRICT, WITHOUT ROWID""",
+        "CREATE INDEX node_run_job ON node_run (job_id)",
+        "CREATE INDEX hold_device ON hold (device_uuid, start_ms)",
+        "CREATE TABLE dirty_hour (hour_ts INTEGER PRIMARY KEY) STRICT",
+        """CREATE TABLE rejected_row (
+            source TEXT NOT NULL, line TEXT NOT NULL, reason TEXT NOT NULL,
+            PRIMARY KEY (source, line)
+        ) STRICT, WITHOUT ROWID""",
+    )
+
+
 def _execute_all(db: Database, *statements: str) -> None:
     for statement in statements:
         db.execute(statement)

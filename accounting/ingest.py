@@ -1,0 +1,251 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Takes events of nodes into the store: each exactly once, a whole body or none of it."""
+
+from __future__ import annotations
+
+import sqlite3
+import time
+from collections.abc import Sequence
+
+from sqlite_utils import Database
+
+from fairwatt.accounting.store import SQLITE_INTEGER_MAX, transaction
+from fairwatt.core.errors import IngestError
+from fairwatt.core.events import (
+    AgentStarted,
+    Event,
+    RunEnded,
+    RunStarted,
+    WindowClosed,
+    encode_event,
+)
+
+__all__ = ["ingest"]
+
+HOUR_MS = 3_600_000
+
+
+def ingest(db: Database, events: Sequence[Event]) -> tuple[int, int]:
+    """Store events and what they say, in one transaction.
+
+    Returns:
+        How many were new and how many the store had already, byte for byte.
+
+    Raises:
+        IngestError: an event contradicts itself or the store; the place is `line N` and
+            nothing of the body is kept.
+        StoreError: the store cannot be written now.
+    """
+    accepted = 0
+    received_ts = int(time.time())
+    with transaction(db) as connection:
+        for number, event in enumerate(events, start=1):
+            try:
+                if _remember(connection, event, received_ts):
+                    _apply(connection, event)
+                    accepted += 1
+            except IngestError as error:
+                raise _at_line(number, error) from error
+            except (OverflowError, sqlite3.IntegrityError) as error:
+                raise _at_line(number, _unstorable(event, error)) from error
+    return accepted, len(events) - accepted
+
+
+def _remember(connection: sqlite3.Connection, event: Event, received_ts: int) -> bool:
+    """Write the event itself; False if the store has it already."""
+    key = (event.node, event.boot_id, event.seq)
+    body = encode_event(event).decode()
+    kind = str(event.__struct_config__.tag)
+    known = connection.execute(
+        "SELECT body FROM event WHERE node = ? AND boot_id = ? AND seq = ?", key
+    ).fetchone()
+    if known is None:
+        connection.execute(
+            "INSERT INTO event (node, boot_id, seq, kind, received_ts, body)"
+            " VALUES (?, ?, ?, ?, ?, ?)",
+            (*key, kind, received_ts, body),
+        )
+        return True
+    if known[0] != body:
+        raise IngestError(
+            f"node {event.node} sent another event under the same number",
+            value=f"seq {event.seq} of boot {event.boot_id}",
+            remedy="two agents share one spool, or its numbering was lost: see the node's log",
+        )
+    return False
+
+
+def _apply(connection: sqlite3.Connection, event: Event) -> None:
+    match event:
+        case AgentStarted():
+            _devices(connection, event)
+        case RunStarted():
+            _run_started(connection, event)
+        case RunEnded():
+            _run_ended(connection, event)
+        case WindowClosed():
+            _window(connection, event)
+
+
+def _devices(connection: sqlite3.Connection, event: AgentStarted) -> None:
+    connection.executemany(
+        "INSERT INTO device VALUES (?, ?, ?, ?, ?, ?, ?, ?)"
+        " ON CONFLICT (device_uuid) DO UPDATE SET"
+        " node = excluded.node, model = excluded.model, name = excluded.name,"
+        " minor = excluded.minor, mig_enabled = excluded.mig_enabled,"
+        " compute_slices = excluded.compute_slices, seen_ms = excluded.seen_ms"
+        " WHERE excluded.seen_ms >= device.seen_ms",
+        [
+            (
+                device.uuid,
+                event.node,
+                device.model,
+                device.name,
+                device.minor,
+                int(device.mig_enabled),
+                device.compute_slices,
+                event.t_ms,
+            )
+            for device in event.devices
+        ],
+    )
+
+
+def _run_started(connection: sqlite3.Connection, event: RunStarted) -> None:
+    key = (event.node, event.job_id, event.t_ms)
+    connection.execute(
+        "INSERT INTO node_run"
+        " (node, job_id, start_ms, restart_cnt, sluid, uid, account, mapped_by)"
+        " VALUES (?, ?, ?, ?, ?, ?, ?, ?)"
+        " ON CONFLICT (node, job_id, start_ms) DO UPDATE SET"
+        " restart_cnt = excluded.restart_cnt, sluid = excluded.sluid, uid = excluded.uid,"
+        " account = excluded.account, mapped_by = excluded.mapped_by",
+        (*key, event.restart_cnt, event.sluid, event.uid, event.account, event.mapped_by),
+    )
+    connection.executemany(
+        "INSERT OR REPLACE INTO hold VALUES (?, ?, ?, ?, ?, ?, ?)",
+        [
+            (*key, hold.device, hold.instance, hold.numerator, hold.denominator)
+            for hold in event.holds
+        ],
+    )
+    _unsettle(connection, key)
+
+
+def _run_ended(connection: sqlite3.Connection, event: RunEnded) -> None:
+    if event.t_ms < event.run_start_ms:
+        raise IngestError("a run ends before it starts", value=event.t_ms)
+    key = (event.node, event.job_id, event.run_start_ms)
+    connection.execute(
+        "INSERT INTO node_run (node, job_id, start_ms, end_ms, mapped_by, closed_by)"
+        " VALUES (?, ?, ?, ?, '', ?)"
+        " ON CONFLICT (node, job_id, start_ms) DO UPDATE SET"
+        " end_ms = excluded.end_ms, closed_by = excluded.closed_by",
+        (*key, event.t_ms, event.closed_by),
+    )
+    _unsettle(connection, key)
+
+
+def _window(connection: sqlite3.Connection, event: WindowClosed) -> None:
+    _check_conserving(event)
+    _check_apart(connection, event)
+    connection.execute(
+        "INSERT INTO window VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)",
+        (
+            event.device,
+            event.t0_ms,
+            event.t1_ms,
+            event.node,
+            event.measured_mj,
+            event.unallocated_idle_mj,
+            event.unallocated_active_mj,
+            event.flags,
+            event.method,
+        ),
+    )
+    for share in event.shares:
+        key = (event.node, share.job_id, share.run_start_ms)
+        connection.execute(
+            "INSERT INTO window_share VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)",
+            (
+                event.device,
+                event.t0_ms,
+                *key,
+                share.instance,
+                share.idle_mj,
+                share.active_mj,
+                share.util_permille,
+            ),
+        )
+        _unsettle(connection, key)
+    if event.measured_mj is None:
+        _unsettle_holders(connection, event)
+    connection.executemany(
+        "INSERT OR IGNORE INTO dirty_hour VALUES (?)",
+        [
+            (hour_ms // 1000,)
+            for hour_ms in range(event.t0_ms // HOUR_MS * HOUR_MS, event.t1_ms, HOUR_MS)
+        ],
+    )
+
+
+def _check_conserving(event: WindowClosed) -> None:
+    """Σ shares + unallocated = measured, in mJ, with no negative part."""
+    if event.t1_ms <= event.t0_ms or event.t0_ms < 0:
+        raise IngestError("a window without length", value=(event.t0_ms, event.t1_ms))
+    rest = (event.unallocated_idle_mj, event.unallocated_active_mj)
+    if event.measured_mj is None:
+        if event.shares or rest != (None, None):
+            raise IngestError("a window of unknown energy has parts", value=event.device)
+        return
+    parts = [part for share in event.shares for part in (share.idle_mj, share.active_mj)]
+    known = [part for part in (*rest, *parts) if part is not None]
+    if None in rest or min(known) < 0 or max(known) > SQLITE_INTEGER_MAX:
+        raise IngestError("a part of the window is missing, negative or too large", value=known)
+    if sum(known) != event.measured_mj:
+        raise IngestError(
+            f"shares + unallocated = {sum(known)} mJ, measured {event.measured_mj} mJ",
+            value=f"{event.device} from {event.t0_ms}",
+            remedy="update the node's agent",
+        )
+
+
+def _check_apart(connection: sqlite3.Connection, event: WindowClosed) -> None:
+    """Windows of one device never overlap: energy would count twice."""
+    before = connection.execute(
+        "SELECT t0_ms, t1_ms FROM window WHERE device_uuid = ? AND t0_ms < ?"
+        " ORDER BY t0_ms DESC LIMIT 1",
+        (event.device, event.t1_ms),
+    ).fetchone()
+    if before is not None and before[1] > event.t0_ms:
+        raise IngestError(
+            f"window [{event.t0_ms}, {event.t1_ms}) overlaps [{before[0]}, {before[1]})",
+            value=event.device,
+            remedy="two agents report this device, or the node's clock stepped back",
+        )
+
+
+def _unsettle(connection: sqlite3.Connection, key: tuple[str, int, int]) -> None:
+    connection.execute("INSERT OR IGNORE INTO unsettled VALUES (?, ?, ?)", key)
+
+
+def _unsettle_holders(connection: sqlite3.Connection, event: WindowClosed) -> None:
+    """Runs that held the device while it could not be read learn of the hole."""
+    connection.execute(
+        "INSERT OR IGNORE INTO unsettled"
+        " SELECT DISTINCT node, job_id, start_ms FROM hold JOIN node_run"
+        " USING (node, job_id, start_ms)"
+        " WHERE device_uuid = ? AND start_ms < ?"
+        " AND (end_ms IS NULL OR end_ms > ?)",
+        (event.device, event.t1_ms, event.t0_ms),
+    )
+
+
+def _unstorable(event: Event, error: Exception) -> IngestError:
+    return IngestError(f"cannot be stored: {error}", value=f"seq {event.seq} of {event.node}")
+
+
+def _at_line(number: int, error: IngestError) -> IngestError:
+    return IngestError(
+        error.problem, place=f"line {number}", value=error.value, remedy=error.remedy
+    )

@@ -1,0 +1,189 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Opens the SQLite store: one writer with the newest schema, any number of read-only readers.
+
+The file belongs on a local disk: SQLite's WAL does not work on NFS or Lustre.
+"""
+
+from __future__ import annotations
+
+import os
+import sqlite3
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from urllib.parse import quote
+
+from sqlite_utils import Database
+
+from fairwatt.accounting.migrations import migrations
+from fairwatt.core.errors import StoreError
+
+__all__ = [
+    "SQLITE_INTEGER_MAX",
+    "bump_data_version",
+    "data_version",
+    "get_meta",
+    "open_reader",
+    "open_store",
+    "set_meta",
+    "transaction",
+]
+
+SQLITE_INTEGER_MAX = 2**63 - 1
+"""Largest integer that SQLite stores; Slurm's NO_VAL64 is beyond it."""
+
+BUSY_TIMEOUT_MS = 5000
+FILE_MODE = 0o640
+
+
+def open_store(path: str | Path) -> Database:
+    """Open the store for writing, creating and migrating it as needed.
+
+    The connection may be used by several threads, one at a time.
+
+    Raises:
+        StoreError: the folder is missing, the file is no store of ours, or it was written
+            by a newer fairwatt.
+    """
+    file = Path(path)
+    _create(file)
+    connection = sqlite3.connect(file, timeout=BUSY_TIMEOUT_MS / 1000, check_same_thread=False)
+    try:
+        _prepare(connection)
+        db = Database(connection)
+        _migrate(db, file)
+    except sqlite3.Error as error:
+        connection.close()
+        raise StoreError(str(error), place=str(file), remedy=_remedy(error)) from error
+    except StoreError:
+        connection.close()
+        raise
+    return db
+
+
+def open_reader(path: str | Path) -> sqlite3.Connection:
+    """Open the store read-only; a write fails with sqlite3.OperationalError.
+
+    Raises:
+        StoreError: there is no readable store at `path`.
+    """
+    file = Path(path)
+    try:
+        connection = sqlite3.connect(
+            f"file:{quote(str(file.absolute()))}?mode=ro",
+            uri=True,
+            timeout=BUSY_TIMEOUT_MS / 1000,
+            check_same_thread=False,
+        )
+        connection.execute("PRAGMA query_only = ON")
+        connection.execute("PRAGMA trusted_schema = OFF")
+        data_version(connection)
+    except sqlite3.Error as error:
+        raise StoreError(
+            f"no readable store: {error}",
+            place=str(file),
+            remedy="start `fairwatt collector` once, and join the group that may read the file",
+        ) from error
+    return connection
+
+
+@contextmanager
+def transaction(db: Database) -> Iterator[sqlite3.Connection]:
+    """Give the connection inside one write transaction; an error undoes all of it.
+
+    The write lock is taken at the start, so that two processes wait for each other instead of
+    failing in the middle.
+
+    Raises:
+        StoreError: the disk is full, or another process held the lock for 5 s.
+    """
+    connection = db.conn
+    try:
+        connection.execute("BEGIN IMMEDIATE")
+        try:
+            yield connection
+        except BaseException:
+            connection.rollback()
+            raise
+        connection.execute("COMMIT")
+    except sqlite3.OperationalError as error:
+        connection.rollback()
+        raise StoreError(str(error), place="store", remedy=_remedy(error)) from error
+
+
+def data_version(connection: sqlite3.Connection) -> int:
+    """Return the number that grows with every recomputed rollup; reports carry it."""
+    return int(get_meta(connection, "data_version") or 0)
+
+
+def bump_data_version(connection: sqlite3.Connection) -> None:
+    """Add one to the data version, inside the caller's transaction."""
+    set_meta(connection, "data_version", str(data_version(connection) + 1))
+
+
+def get_meta(connection: sqlite3.Connection, key: str) -> str | None:
+    """Return a value of the meta table, None if it was never set."""
+    row = connection.execute("SELECT value FROM meta WHERE key = ?", (key,)).fetchone()
+    return None if row is None else str(row[0])
+
+
+def set_meta(connection: sqlite3.Connection, key: str, value: str) -> None:
+    """Set a value of the meta table, inside the caller's transaction."""
+    connection.execute("INSERT OR REPLACE INTO meta VALUES (?, ?)", (key, value))
+
+
+def _create(file: Path) -> None:
+    """Create the file with its mode before SQLite does, which would use the umask."""
+    try:
+        os.close(os.open(file, os.O_CREAT | os.O_RDWR, FILE_MODE))
+    except OSError as error:
+        raise StoreError(
+            f"cannot be opened: {error.strerror}",
+            place=str(file),
+            remedy="create its folder and make it writable, or set collector.database",
+        ) from error
+
+
+def _prepare(connection: sqlite3.Connection) -> None:
+    for pragma in (
+        "page_size = 8192",
+        "journal_mode = WAL",
+        "synchronous = NORMAL",
+        f"busy_timeout = {BUSY_TIMEOUT_MS}",
+        "foreign_keys = ON",
+        "trusted_schema = OFF",
+    ):
+        connection.execute(f"PRAGMA {pragma}")
+
+
+def _migrate(db: Database, file: Path) -> None:
+    foreign = {applied.name for applied in migrations.applied(db)} - _known_migrations()
+    if foreign:
+        raise StoreError(
+            "written by a newer fairwatt",
+            place=str(file),
+            value=sorted(foreign)[-1],
+            remedy="update fairwatt on this host",
+        )
+    if not migrations.pending(db):
+        return
+    # One transaction for all of them: of two processes that start at once, the second waits.
+    with transaction(db):
+        migrations.apply(db)
+
+
+def _known_migrations() -> set[str]:
+    empty = Database(memory=True)
+    try:
+        return {migration.name for migration in migrations.pending(empty)}
+    finally:
+        empty.close()
+
+
+def _remedy(error: sqlite3.Error) -> str:
+    text = str(error)
+    if "locked" in text:
+        return "another process writes to it; try again"
+    if "full" in text:
+        return "make room on its disk"
+    return "see that it is a fairwatt store on a local disk"
