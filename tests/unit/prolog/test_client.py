@@ -1,0 +1,134 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The hook client: asks the agent, else leaves the message in the inbox; never fails."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import socket
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from fairwatt.core.call import Completed, call
+
+PROLOG = Path(__file__).parents[3] / "prolog"
+HEAVY = {"pathlib", "subprocess", "logging", "asyncio", "typing", "msgspec", "click", "ssl"}
+
+
+def hook(
+    verb: str, *, check: bool = True, folder: Path = PROLOG / "hooks", **env: str
+) -> Completed:
+    pairs = [
+        f"{name}={value}" for name, value in {"FAIRWATT_PYTHON": sys.executable, **env}.items()
+    ]
+    return call(["env", "-i", *pairs, str(folder / verb)], timeout_s=10, check=check)
+
+
+@pytest.fixture
+def agent(tmp_path: Path) -> Iterator[tuple[str, list[bytes], list[bytes]]]:
+    """A unix socket that records one line and gives the answer it is told."""
+    path = str(tmp_path / "agent.sock")
+    asked: list[bytes] = []
+    answers: list[bytes] = []
+    server = socket.socket(socket.AF_UNIX)
+    server.bind(path)
+    server.listen()
+
+    def serve() -> None:
+        try:
+            peer, _ = server.accept()
+        except OSError:
+            return
+        with peer:
+            asked.append(peer.makefile("rb").readline())
+            if answers:
+                peer.sendall(answers[0])
+            else:
+                peer.recv(1)  # a hung agent: until the client gives up
+
+    thread = threading.Thread(target=serve)
+    thread.start()
+    yield path, asked, answers
+    server.shutdown(socket.SHUT_RDWR)
+    server.close()
+    thread.join(5)
+
+
+def test_the_agent_gets_only_whitelisted_variables(agent, tmp_path: Path) -> None:
+    path, asked, answers = agent
+    answers.append(b'{"ok":true}\n')
+    done = hook(
+        "prolog",
+        FAIRWATT_AGENT_SOCKET=path,
+        FAIRWATT_INBOX_DIR=str(tmp_path / "inbox"),
+        SLURM_JOB_ID="42",
+        SLURM_JOB_GPUS="1,2",
+        SLURM_JOB_COMMENT="$(touch /tmp/never) <script>",
+        SPANK_X="1",
+    )
+    assert (done.stdout, done.stderr) == ("", "")
+    message = json.loads(asked[0])
+    assert message["env"] == {"SLURM_JOB_ID": "42", "SLURM_JOB_GPUS": "1,2"}
+    assert (message["v"], message["verb"]) == (1, "prolog")
+    assert abs(message["t_ms"] - time.time() * 1000) < 10_000
+    assert not (tmp_path / "inbox").exists()
+
+
+def test_without_an_agent_the_message_waits_in_the_inbox(tmp_path: Path) -> None:
+    hook(
+        "epilog",
+        FAIRWATT_AGENT_SOCKET=str(tmp_path / "none.sock"),
+        FAIRWATT_INBOX_DIR=str(tmp_path / "in" / "box"),
+        SLURM_JOB_ID="42",
+    )
+    (left,) = (tmp_path / "in" / "box").iterdir()
+    assert left.name.endswith("-epilog.json")
+    assert json.loads(left.read_bytes())["env"] == {"SLURM_JOB_ID": "42"}
+
+
+def test_a_hung_agent_costs_200_ms_and_the_message_is_kept(agent, tmp_path: Path) -> None:
+    path, asked, _ = agent
+    begun = time.monotonic()
+    hook("prolog", FAIRWATT_AGENT_SOCKET=path, FAIRWATT_INBOX_DIR=str(tmp_path / "inbox"))
+    assert 0.2 <= time.monotonic() - begun < 2
+    (left,) = (tmp_path / "inbox").iterdir()
+    assert left.read_bytes() == asked[0]
+
+
+def test_nothing_works_and_the_job_still_starts(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    done = hook(
+        "prolog",
+        FAIRWATT_AGENT_SOCKET=str(tmp_path / "none.sock"),
+        FAIRWATT_INBOX_DIR=str(tmp_path / "file"),
+    )
+    assert done.returncode == 0
+    assert "neither the agent nor its inbox" in done.stderr
+
+
+@pytest.mark.parametrize("verb", ["prolog", "epilog"])
+def test_j18_the_dispatcher_alone_ends_well(verb: str, tmp_path: Path) -> None:
+    """The package folder is gone, or Python is: status 0, silence."""
+    alone = tmp_path / "hooks"
+    alone.mkdir()
+    shutil.copy(PROLOG / "hooks" / verb, alone / verb)
+    assert hook(verb, folder=alone).returncode == 0
+    assert hook(verb, FAIRWATT_PYTHON="/nonexistent/python3").returncode == 0
+
+
+def test_the_client_loads_no_heavy_module() -> None:
+    code = (
+        "import sys; sys.argv = ['client.py', 'nonsense'];"
+        f"source = open({str(PROLOG / 'client.py')!r}).read()\n"
+        "try: exec(compile(source, 'client.py', 'exec'), {'__name__': '__main__'})\n"
+        "except SystemExit as end: assert end.code == 0\n"
+        "print(','.join(sys.modules))"
+    )
+    loaded = set(call([sys.executable, "-I", "-S", "-c", code], timeout_s=10).stdout.split(","))
+    assert "json" in loaded
+    assert not loaded & HEAVY
