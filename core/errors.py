@@ -15,6 +15,7 @@
         * AuthError     its munge credential
     * StoreError        the SQLite store
     * ReportError       a report that cannot be made for this scope and period
+        * NotFoundError the object does not exist or is out of the asker's scope: no difference
 """
 
 from __future__ import annotations
@@ -31,6 +32,7 @@ __all__ = [
     "FairwattError",
     "GrammarError",
     "IngestError",
+    "NotFoundError",
     "PolicyError",
     "ReportError",
     "SlurmError",
@@ -141,6 +143,10 @@ class StoreError(FairwattError):
 
 class ReportError(FairwattError):
     """A report cannot be made for this scope and period."""
+
+
+class NotFoundError(ReportError):
+    """The object does not exist or is out of scope; the asker cannot tell which."""
 
 
 def _cut(text: str, limit: int = 200) -> str:

@@ -1,0 +1,70 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The columns that several reports share, each with its definition."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from fairwatt.core.records import Column
+
+__all__ = [
+    "CARBON",
+    "DEVICE_HOURS",
+    "ENERGY",
+    "FGE_HOURS",
+    "MEASURED",
+    "RUNS_ENDED",
+    "column",
+]
+
+Kind = Literal[
+    "text",
+    "integer",
+    "ratio",
+    "ts",
+    "duration_s",
+    "energy_mj",
+    "carbon_mg",
+    "gpu_hours",
+    "json",
+]
+
+
+def column(key: str, title: str, kind: Kind, definition: str) -> Column:
+    """Return a column; a shorthand that keeps tables of columns readable."""
+    return Column(key=key, title=title, kind=kind, definition=definition)
+
+
+FGE_HOURS = column(
+    "fge_hours",
+    "Full-GPU hours",
+    "gpu_hours",
+    "Full-GPU equivalent hours: whole GPUs count 1 per hour, a MIG slice its share of the "
+    "board's compute slices (1g of 7 counts 1/7).",
+)
+DEVICE_HOURS = column(
+    "device_hours",
+    "Device hours",
+    "gpu_hours",
+    "Hours that devices were held, a MIG slice counted as one device like a whole GPU.",
+)
+RUNS_ENDED = column("runs_ended", "Runs ended", "integer", "Runs that ended in the period.")
+ENERGY = column(
+    "energy_mj",
+    "GPU energy",
+    "energy_mj",
+    "Energy that the GPUs drew for these runs, idle and active parts together, in mJ; runs "
+    "without a measurement are not in it.",
+)
+CARBON = column(
+    "co2_mg",
+    "CO2e",
+    "carbon_mg",
+    "GPU energy times PUE times the location-based grid factor of each hour, in mg CO2e.",
+)
+MEASURED = column(
+    "measured",
+    "Measured",
+    "ratio",
+    "Part of the GPU time whose energy was measured on the node.",
+)

@@ -1,0 +1,33 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Quality flags and methods of a measurement in words."""
+
+from __future__ import annotations
+
+from fairwatt.core.events import Flag
+
+__all__ = ["flag_words", "method_words"]
+
+_FLAGS = {
+    Flag.RESET: "the counter restarted; only the part since then is counted",
+    Flag.IMPLAUSIBLE: "a reading was beyond what the board can draw; that part is unknown",
+    Flag.INTEGRATED: "no energy counter; power samples were added up",
+    Flag.GAP: "the agent was away for a while; the counter covers it, utilisation does not",
+    Flag.NO_UTIL: "no utilisation reading; the active part was split by size of the slices",
+    Flag.LOST: "the GPU could not be read at the end",
+}
+_METHODS = {
+    "counter": "GPU energy counter",
+    "power": "power samples added up",
+    "none": "not measured",
+}
+
+
+def flag_words(flags: int) -> str:
+    """Return the flags as clauses joined by semicolons; no flag gives the empty text."""
+    known = [words for flag, words in _FLAGS.items() if flags & flag]
+    return "; ".join([*known, *(["an unknown flag"] if flags & ~sum(_FLAGS) else [])])
+
+
+def method_words(method: str) -> str:
+    """Return how an energy was found; a method without words of its own is shown as it is."""
+    return _METHODS.get(method, method.replace("_", " "))

@@ -1,0 +1,229 @@
+# SPDX-License-Identifier: Apache-2.0
+"""One job: what happened, what it asked, got and used, what was rewritten, energy and carbon."""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Sequence
+from typing import Any
+
+from fairwatt.accounting.reports.columns import CARBON, column
+from fairwatt.accounting.reports.decision import read_decision
+from fairwatt.accounting.reports.flags import flag_words, method_words
+from fairwatt.accounting.reports.footprint import footprints
+from fairwatt.accounting.reports.scope import Scope, select
+from fairwatt.accounting.store import data_version
+from fairwatt.core.errors import GrammarError, NotFoundError
+from fairwatt.core.records import Column, Table
+from fairwatt.core.tres import parse_tres
+from fairwatt.core.units import UNKNOWN, format_duration
+
+__all__ = ["gpu_words", "job_report"]
+
+_RUN_FIELDS = (
+    "run_id", "cluster", "job_id", "restart_cnt", "state", "name", "user", "account",
+    "partition", "qos", "submit_ts", "eligible_ts", "start_ts", "end_ts", "elapsed_s",
+    "timelimit_s", "nnodes", "ncpus", "mem_mib", "nodelist", "req_tres", "alloc_tres",
+    "cpu_time_s", "exit_code", "exit_signal", "decision",
+)  # fmt: skip
+_RUNS = (
+    f"SELECT {', '.join('t.' + name for name in _RUN_FIELDS)} FROM run t"  # noqa: S608
+    " WHERE {scope} AND t.cluster = :cluster AND t.job_id = :job_id"
+    " ORDER BY t.submit_ts DESC, t.restart_cnt DESC LIMIT 100"
+)
+_ENERGY = """
+    SELECT t.restart_cnt, e.node, e.model, e.device_uuid, e.idle_mj, e.active_mj,
+           e.idle_mj + e.active_mj, e.util_permille / 1000.0, e.measured_s, e.method, e.flags
+    FROM run t JOIN run_energy e ON e.run_id = t.run_id
+    WHERE {scope} AND t.cluster = :cluster AND t.job_id = :job_id
+    ORDER BY t.submit_ts DESC, t.restart_cnt DESC, e.node, e.device_uuid LIMIT 5000"""
+_RESTART = column("restart_cnt", "Restart", "integer", "How often the job had been requeued.")
+_FACTS = (
+    column("cluster", "Cluster", "text", "Slurm cluster."),
+    column("job_id", "Job", "integer", "Slurm job id."),
+    _RESTART,
+    column("state", "State", "text", "Slurm's state of this run."),
+    column("name", "Name", "text", "Job name."),
+    column("user", "User", "text", "Who submitted it."),
+    column("account", "Account", "text", "Account that is charged."),
+    column("partition", "Partition", "text", "Slurm partition."),
+    column("qos", "QOS", "text", "Quality of service."),
+    column("nodelist", "Nodes", "text", "Where it ran."),
+    column("submit_ts", "Submitted", "ts", "When it was submitted or requeued."),
+    column("eligible_ts", "Eligible", "ts", "When nothing but the queue held it back."),
+    column("start_ts", "Started", "ts", "When it started."),
+    column("end_ts", "Ended", "ts", "When it ended."),
+    column("wait_s", "Waited", "duration_s", "Eligible to start."),
+    column("elapsed_s", "Ran for", "duration_s", "Start to end."),
+    column("exit", "Exit", "text", "Exit code, and the signal that ended it if any."),
+)
+
+
+def job_report(db: sqlite3.Connection, scope: Scope, cluster: str, job_id: int) -> list[Table]:
+    """Return the tables runs (newest first), resources, rewrite, energy and carbon of a job.
+
+    Raises:
+        NotFoundError: there is no such job within the scope.
+    """
+    key = {"cluster": cluster, "job_id": job_id}
+    runs = [dict(zip(_RUN_FIELDS, row, strict=True)) for row in select(db, scope, _RUNS, key)]
+    if not runs:
+        raise NotFoundError("no such job in your view", place="job", value=f"{cluster}/{job_id}")
+    energy = select(db, scope, _ENERGY, key)
+    version = data_version(db)
+    return [
+        _table("runs", "What happened", _FACTS, [_facts(run) for run in runs], version),
+        _resources(runs[0], energy, version),
+        _rewrite(runs[0], version),
+        _energy(energy, version),
+        _carbon(db, runs, version),
+    ]
+
+
+def gpu_words(tres_text: str | None) -> str | None:
+    """Return the GPUs of a TRES text for people: `2 × a100`; None without a text or GPUs."""
+    if not tres_text:
+        return None
+    try:
+        gpus = parse_tres(tres_text).gpus
+    except GrammarError:
+        return tres_text
+    return ", ".join(f"{n} × {kind or 'GPU'}" for kind, n in gpus.items()) or None
+
+
+def _facts(run: dict[str, Any]) -> tuple[Any, ...]:
+    values = {**run, "wait_s": _span(run["eligible_ts"], run["start_ts"]), "exit": _exit(run)}
+    return tuple(values[field.key] for field in _FACTS)
+
+
+def _span(from_ts: int | None, until_ts: int | None) -> int | None:
+    return None if from_ts is None or until_ts is None else max(0, until_ts - from_ts)
+
+
+def _exit(run: dict[str, Any]) -> str | None:
+    code, signal = run["exit_code"], run["exit_signal"]
+    if code is None:
+        return None
+    return f"{code}, signal {signal}" if signal else str(code)
+
+
+def _resources(run: dict[str, Any], energy: Sequence[tuple[Any, ...]], version: int) -> Table:
+    columns = (
+        column("resource", "Resource", "text", "What is counted."),
+        column("asked", "Asked for", "text", "What the request said when it reached Slurm."),
+        column("given", "Given", "text", "What was allocated."),
+        column("used", "Used", "text", "What was used of it."),
+        column("used_share", "Used, part", "ratio", "Used over given."),
+    )
+    rows = [_gpu_row(run, energy), _cpu_row(run), _memory_row(run), _time_row(run)]
+    return _table("resources", "Asked, given, used", columns, rows, version)
+
+
+def _gpu_row(run: dict[str, Any], energy: Sequence[tuple[Any, ...]]) -> tuple[Any, ...]:
+    decision = read_decision(run["decision"])
+    asked = decision.asked if decision and decision.asked else gpu_words(run["req_tres"])
+    given = gpu_words(run["alloc_tres"])
+    known = [(e[7], e[8]) for e in energy if e[7] is not None and e[0] == run["restart_cnt"]]
+    span = sum(measured_s for _, measured_s in known)
+    util = sum(util * measured_s for util, measured_s in known) / span if span else None
+    if given is None and asked is None:
+        return ("GPUs", "none", "none", "none", None)
+    used = UNKNOWN if util is None else f"busy {util:.0%} of the time".replace("%", " %")
+    return ("GPUs", asked or UNKNOWN, given or "none", used, util)
+
+
+def _cpu_row(run: dict[str, Any]) -> tuple[Any, ...]:
+    asked = _tres_amount(run["req_tres"], "cpu")
+    held_s = (run["ncpus"] or 0) * (run["elapsed_s"] or 0)
+    share = run["cpu_time_s"] / held_s if held_s and run["cpu_time_s"] is not None else None
+    used = UNKNOWN if run["cpu_time_s"] is None else f"{run['cpu_time_s'] / 3600:,.1f} core-hours"
+    return ("CPU cores", _shown(asked), _shown(run["ncpus"]), used, share)
+
+
+def _memory_row(run: dict[str, Any]) -> tuple[Any, ...]:
+    asked_bytes = _tres_amount(run["req_tres"], "mem")
+    asked = UNKNOWN if asked_bytes is None else f"{asked_bytes / 2**30:,.1f} GiB"
+    given = UNKNOWN if run["mem_mib"] is None else f"{run['mem_mib'] / 1024:,.1f} GiB"
+    return ("Memory", asked, given, UNKNOWN, None)
+
+
+def _time_row(run: dict[str, Any]) -> tuple[Any, ...]:
+    limit_s, elapsed_s = run["timelimit_s"], run["elapsed_s"]
+    limit = "no limit" if limit_s is None else format_duration(limit_s)
+    share = elapsed_s / limit_s if limit_s and elapsed_s is not None else None
+    return ("Time", limit, limit, format_duration(elapsed_s), share)
+
+
+def _tres_amount(text: str | None, key: str) -> int | None:
+    try:
+        return parse_tres(text or "").amount(key)
+    except GrammarError:
+        return None
+
+
+def _shown(value: int | None) -> str:
+    return UNKNOWN if value is None else str(value)
+
+
+def _rewrite(run: dict[str, Any], version: int) -> Table:
+    columns = (
+        column("asked", "You asked", "text", "The request as you wrote it."),
+        column("given", "Slurm got", "text", "The request as it was handed to Slurm."),
+        column("code", "Rule", "text", "Number of the message."),
+        column("reason", "Why", "text", "The reason in one sentence."),
+    )
+    decision = read_decision(run["decision"])
+    rows = (
+        [(decision.asked, decision.given, code, why) for code, why in decision.notes]
+        if decision
+        else []
+    )
+    return _table("rewrite", "What was changed, and why", columns, rows, version)
+
+
+def _energy(energy: Sequence[tuple[Any, ...]], version: int) -> Table:
+    columns = (
+        _RESTART,
+        column("node", "Node", "text", "Where the GPU is."),
+        column("model", "Model", "text", "Model of the board."),
+        column("device_uuid", "GPU", "text", "UUID of the board."),
+        column(
+            "idle_mj", "Idle part", "energy_mj", "What the held GPU draws without work, in mJ."
+        ),
+        column("active_mj", "Active part", "energy_mj", "What the run's work added, in mJ."),
+        column("energy_mj", "Energy", "energy_mj", "Idle and active part together, in mJ."),
+        column("util", "Busy", "ratio", "Mean utilisation while it was measured."),
+        column("measured_s", "Measured", "duration_s", "For how long it was measured."),
+        column("method", "Method", "text", "How the energy was found."),
+        column("quality", "Remarks", "text", "What to know about the number."),
+    )
+    rows = [(*row[:9], method_words(row[9]), flag_words(row[10])) for row in energy]
+    return _table("energy", "Energy by GPU", columns, rows, version)
+
+
+def _carbon(db: sqlite3.Connection, runs: list[dict[str, Any]], version: int) -> Table:
+    columns = (
+        _RESTART,
+        column("energy_mj", "Energy", "energy_mj", "GPU energy of the run, in mJ."),
+        CARBON,
+        column("g_per_kwh", "Grid factor", "text", "Mean factor of the run's hours, g CO2e/kWh."),
+        column("pue", "PUE", "text", "Power usage effectiveness of the machine room."),
+        column("factor", "Factor", "text", "Zone, source and version of the factor."),
+    )
+    found = footprints(db, [run["run_id"] for run in runs])
+    rows = [
+        (run["restart_cnt"], f.energy_mj, f.co2_mg, f.factor_text, f.pue_text, f.source)
+        for run in runs
+        if (f := found.get(run["run_id"]))
+    ]
+    return _table("carbon", "Carbon", columns, rows, version)
+
+
+def _table(
+    name: str,
+    title: str,
+    columns: tuple[Column, ...],
+    rows: Sequence[tuple[Any, ...]],
+    version: int,
+) -> Table:
+    return Table(name=name, title=title, columns=columns, rows=rows, data_version=version)

@@ -1,0 +1,127 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The researcher's own page: the last jobs, and what a period took in GPU time and energy."""
+
+from __future__ import annotations
+
+import sqlite3
+from datetime import timedelta
+from typing import Any
+
+from fairwatt.accounting.reports.columns import (
+    CARBON,
+    DEVICE_HOURS,
+    ENERGY,
+    FGE_HOURS,
+    MEASURED,
+    RUNS_ENDED,
+    column,
+)
+from fairwatt.accounting.reports.footprint import footprints
+from fairwatt.accounting.reports.job import gpu_words
+from fairwatt.accounting.reports.period import Period
+from fairwatt.accounting.reports.scope import Scope, select
+from fairwatt.accounting.reports.usage import Usage, total, usage_by
+from fairwatt.accounting.reports.waits import waits_of_user
+from fairwatt.accounting.store import data_version
+from fairwatt.core.records import Table
+
+__all__ = ["me_report"]
+
+LAST_JOBS = 25
+
+_JOBS = """
+    SELECT t.run_id, t.cluster, t.job_id, t.name, t.state, t.account, t.partition,
+           t.alloc_tres, t.submit_ts, t.start_ts,
+           MAX(t.start_ts - t.eligible_ts, 0), t.elapsed_s,
+           (SELECT SUM(e.util_permille * e.measured_s) / 1000.0 / SUM(e.measured_s)
+            FROM run_energy e WHERE e.run_id = t.run_id AND e.util_permille IS NOT NULL),
+           (SELECT SUM(e.idle_mj + e.active_mj) FROM run_energy e WHERE e.run_id = t.run_id)
+    FROM run t WHERE {scope} AND t.user = :user
+    ORDER BY t.submit_ts DESC, t.run_id DESC LIMIT :limit"""
+
+
+def me_report(db: sqlite3.Connection, scope: Scope, period: Period) -> list[Table]:
+    """Return the tables summary, jobs (newest first) and days of the asker's own runs."""
+    daily = usage_by(db, scope, period, "day", user=scope.user)
+    version = data_version(db)
+    return [
+        _summary(db, scope, period, total(daily.values()), version),
+        _jobs(db, scope, version),
+        _days(period, daily, version),
+    ]
+
+
+def _summary(
+    db: sqlite3.Connection, scope: Scope, period: Period, use: Usage, version: int
+) -> Table:
+    columns = (
+        RUNS_ENDED,
+        column("runs_failed", "Failed", "integer", "Runs that failed, timed out or lost a node."),
+        FGE_HOURS,
+        DEVICE_HOURS,
+        column("busy", "Busy", "ratio", "Utilisation over the hours for which it is known."),
+        ENERGY,
+        CARBON,
+        MEASURED,
+        column("wait_p50_s", "Median wait", "duration_s", "Half of the runs waited no longer."),
+        column("wait_p90_s", "Wait, 9 in 10", "duration_s", "Nine in ten waited no longer."),
+    )
+    waits = waits_of_user(db, scope, period)
+    known = use.util_known_milli_s
+    row = (
+        use.runs_ended,
+        use.runs_failed,
+        use.fge_hours,
+        use.device_hours,
+        use.used_milli_s / known if known else None,
+        use.energy_mj,
+        use.carbon_mg,
+        use.measured,
+        waits.p50_s if waits else None,
+        waits.p90_s if waits else None,
+    )
+    return Table(
+        name="summary", title="Summary", columns=columns, rows=[row], data_version=version
+    )
+
+
+def _jobs(db: sqlite3.Connection, scope: Scope, version: int) -> Table:
+    columns = (
+        column("cluster", "Cluster", "text", "Slurm cluster."),
+        column("job_id", "Job", "integer", "Slurm job id."),
+        column("name", "Name", "text", "Job name."),
+        column("state", "State", "text", "Slurm's state of the run."),
+        column("account", "Account", "text", "Account that is charged."),
+        column("partition", "Partition", "text", "Slurm partition."),
+        column("gpus", "GPUs", "text", "GPUs that were given."),
+        column("submit_ts", "Submitted", "ts", "When it was submitted or requeued."),
+        column("start_ts", "Started", "ts", "When it started."),
+        column("wait_s", "Waited", "duration_s", "Eligible to start."),
+        column("elapsed_s", "Ran for", "duration_s", "Start to end."),
+        column("util", "Busy", "ratio", "Mean GPU utilisation while it was measured."),
+        ENERGY,
+        CARBON,
+    )
+    found = select(db, scope, _JOBS, {"user": scope.user, "limit": LAST_JOBS})
+    carbon = footprints(db, [row[0] for row in found])
+    rows = [_job_row(row, carbon[row[0]].co2_mg if row[0] in carbon else None) for row in found]
+    return Table(name="jobs", title="Last jobs", columns=columns, rows=rows, data_version=version)
+
+
+def _job_row(row: tuple[Any, ...], co2_mg: int | None) -> tuple[Any, ...]:
+    gpus = gpu_words(row[7]) or ("none" if row[7] else None)
+    return (*row[1:7], gpus, *row[8:], co2_mg)
+
+
+def _days(period: Period, daily: dict[str, Usage], version: int) -> Table:
+    columns = (
+        column("day", "Day", "text", "Local day."),
+        FGE_HOURS, ENERGY, CARBON,
+    )  # fmt: skip
+    days = [str(period.first + timedelta(days=n)) for n in range(period.days)]
+    rows = [
+        (day, use.fge_hours, use.energy_mj, use.carbon_mg)
+        for day in days
+        for use in [daily.get(day, Usage())]
+    ]
+    return Table(name="days", title="Day by day", columns=columns, rows=rows, data_version=version)

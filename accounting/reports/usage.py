@@ -1,0 +1,153 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Sums over the rollups: the one place that turns their integers into hours and shares."""
+
+from __future__ import annotations
+
+import json
+import sqlite3
+from collections.abc import Hashable, Iterable
+from dataclasses import dataclass, fields
+from datetime import timedelta
+from typing import Any, Literal
+
+from fairwatt.accounting.reports.period import Period
+from fairwatt.accounting.reports.scope import Scope, select
+
+__all__ = ["Usage", "grouped", "hours", "total", "usage_by", "usage_series"]
+
+Key = Literal["account", "user", "gpu_type", "day", "month"]
+
+
+@dataclass(frozen=True)
+class Usage:
+    """Sums of rollup rows: seconds, thousandths of a GPU times seconds, mJ, mg."""
+
+    runs_ended: int = 0
+    runs_failed: int = 0
+    runs_cancelled: int = 0
+    cpu_s: int = 0
+    device_s: int = 0
+    gpu_milli_s: int = 0
+    util_known_milli_s: int = 0
+    used_milli_s: int = 0
+    failed_milli_s: int = 0
+    idle_mj: int = 0
+    active_mj: int = 0
+    unmeasured_milli_s: int = 0
+    co2_mg: int = 0
+
+    def __add__(self, other: Usage) -> Usage:
+        """Return the sum, field by field."""
+        return Usage(*(getattr(self, name) + getattr(other, name) for name in _NAMES))
+
+    @property
+    def fge_hours(self) -> float:
+        """Full-GPU equivalent hours."""
+        return hours(self.gpu_milli_s)
+
+    @property
+    def device_hours(self) -> float:
+        """Device hours, a slice counted as one device."""
+        return round(self.device_s / 3600, 6)
+
+    @property
+    def measured(self) -> float | None:
+        """Part of the GPU time with measured energy; None if there was no GPU time."""
+        if not self.gpu_milli_s:
+            return None
+        return 1 - self.unmeasured_milli_s / self.gpu_milli_s
+
+    @property
+    def energy_mj(self) -> int | None:
+        """GPU energy; None if there was GPU time and none of it was measured."""
+        unknown = 0 < self.gpu_milli_s <= self.unmeasured_milli_s
+        return None if unknown else self.idle_mj + self.active_mj
+
+    @property
+    def carbon_mg(self) -> int | None:
+        """CO2e; None if the energy is unknown or no factor was valid."""
+        energy_mj = self.energy_mj
+        return None if energy_mj is None or (energy_mj and not self.co2_mg) else self.co2_mg
+
+
+_NAMES = tuple(field.name for field in fields(Usage))
+_SUMS = ", ".join(f"COALESCE(SUM(t.{name}), 0)" for name in _NAMES)
+_DAILY = """
+    SELECT t.{key}, {sums} FROM usage_daily t
+    WHERE {scope} AND t.day BETWEEN :first AND :last
+      AND (:cluster IS NULL OR t.cluster = :cluster)
+      AND (:accounts IS NULL OR t.account IN (SELECT value FROM json_each(:accounts)))
+      AND (:user IS NULL OR t.user = :user)
+    GROUP BY t.{key} ORDER BY t.{key}"""
+_TWO_KEYS = _DAILY.replace("t.{key}", "t.{key}, t.account")
+_MONTHLY = _TWO_KEYS.replace("usage_daily", "usage_monthly").replace("t.day", "t.month")
+
+
+def hours(milli_s: int) -> float:
+    """Return thousandths of a GPU times seconds as full-GPU hours."""
+    return round(milli_s / 3_600_000, 6)
+
+
+def usage_by(
+    db: sqlite3.Connection,
+    scope: Scope,
+    period: Period,
+    key: Key,
+    *,
+    cluster: str | None = None,
+    accounts: Iterable[str] | None = None,
+    user: str | None = None,
+) -> dict[str, Usage]:
+    """Return the usage of the period's days per value of `key`, filtered and within scope."""
+    rows = _rows(db, scope, _DAILY, key, period, cluster, accounts, user)
+    return {row[0]: Usage(*row[1:]) for row in rows}
+
+
+def usage_series(
+    db: sqlite3.Connection,
+    scope: Scope,
+    period: Period,
+    step: Literal["day", "month"],
+    *,
+    cluster: str,
+    accounts: Iterable[str],
+) -> dict[tuple[str, str], Usage]:
+    """Return the usage per (day or month, account); months are those the period touches."""
+    sql = _TWO_KEYS if step == "day" else _MONTHLY
+    rows = _rows(db, scope, sql, step, period, cluster, accounts, None)
+    return {(row[0], row[1]): Usage(*row[2:]) for row in rows}
+
+
+def total(parts: Iterable[Usage]) -> Usage:
+    """Return the sum of usages."""
+    return sum(parts, Usage())
+
+
+def grouped(usage: dict[Any, Usage], name_of: dict[Any, Hashable]) -> dict[Hashable, Usage]:
+    """Return the usages summed by the new name of each key."""
+    result: dict[Hashable, Usage] = {}
+    for key, amount in usage.items():
+        name = name_of[key]
+        result[name] = result.get(name, Usage()) + amount
+    return result
+
+
+def _rows(
+    db: sqlite3.Connection,
+    scope: Scope,
+    sql: str,
+    key: str,
+    period: Period,
+    cluster: str | None,
+    accounts: Iterable[str] | None,
+    user: str | None,
+) -> list[tuple[Any, ...]]:
+    length = len("2026-02" if key == "month" else "2026-02-01")
+    params = {
+        "first": str(period.first)[:length],
+        "last": str(period.until - timedelta(days=1))[:length],
+        "cluster": cluster,
+        "accounts": None if accounts is None else json.dumps(sorted(accounts)),
+        "user": user,
+    }
+    return select(db, scope, sql.replace("{sums}", _SUMS).replace("{key}", key), params)
