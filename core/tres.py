@@ -140,7 +140,7 @@ def parse_amount(text: str, whole: str, unit: int = 1) -> int | None:
     if not fraction and not match[3] and int(match[1]) >= NO_VAL64:
         return None
     scale: int = 1 << 10 * " KMGTPE".index(match[3].upper()) if match[3] else unit
-    base = 10 ** len(fraction)
+    base: int = 10 ** len(fraction)
     return (2 * int(match[1] + fraction) * scale + base) // (2 * base)
 
 
