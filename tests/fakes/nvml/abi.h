@@ -1,0 +1,103 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The part of NVML's binary interface that the fake speaks: codes, constants, structures. */
+#ifndef FAKE_NVML_ABI_H
+#define FAKE_NVML_ABI_H
+
+#define EXPORT __attribute__((visibility("default")))
+
+typedef int nvmlReturn_t;
+enum {
+    NVML_SUCCESS = 0,
+    NVML_ERROR_UNINITIALIZED = 1,
+    NVML_ERROR_INVALID_ARGUMENT = 2,
+    NVML_ERROR_NOT_SUPPORTED = 3,
+    NVML_ERROR_NO_PERMISSION = 4,
+    NVML_ERROR_NOT_FOUND = 6,
+    NVML_ERROR_INSUFFICIENT_SIZE = 7,
+    NVML_ERROR_DRIVER_NOT_LOADED = 9,
+    NVML_ERROR_FUNCTION_NOT_FOUND = 13,
+    NVML_ERROR_GPU_IS_LOST = 15,
+    NVML_ERROR_RESET_REQUIRED = 16,
+    NVML_ERROR_MEMORY = 20,
+    NVML_ERROR_NO_DATA = 21,
+    NVML_ERROR_ARGUMENT_VERSION_MISMATCH = 25,
+};
+
+typedef struct device *nvmlDevice_t;
+typedef struct gpm_sample *nvmlGpmSample_t;
+
+enum { NVML_VALUE_TYPE_UNSIGNED_INT = 1, NVML_VALUE_TYPE_UNSIGNED_LONG_LONG = 3 };
+enum {
+    NVML_FI_DEV_TOTAL_ENERGY_CONSUMPTION = 83,
+    NVML_FI_DEV_POWER_AVERAGE = 185,
+    NVML_FI_DEV_POWER_INSTANT = 186,
+    NVML_FI_DEV_POWER_CURRENT_LIMIT = 190,
+    NVML_FI_DEV_ENERGY = 191,
+};
+enum { NVML_POWER_SCOPE_GPU = 0, NVML_POWER_SCOPE_MODULE = 1, NVML_POWER_SCOPE_COUNT = 4 };
+enum {
+    NVML_GPM_METRIC_GRAPHICS_UTIL = 1,
+    NVML_GPM_METRIC_SM_UTIL = 2,
+    NVML_GPM_METRIC_SM_OCCUPANCY = 3,
+    NVML_GPM_METRIC_DRAM_BW_UTIL = 10,
+};
+#define NVML_MEMORY_V2 0x02000028u
+#define NVML_TEMPERATURE_V1 0x0100000Cu
+#define NVML_GPM_METRICS_GET_VERSION 1u
+#define NVML_GPM_SUPPORT_VERSION 1u
+#define NVML_NO_INSTANCE 0xFFFFFFFFu
+#define NVML_VALUE_NOT_AVAILABLE 0xFFFFFFFFFFFFFFFFull
+
+typedef struct { unsigned long long total, free, used; } nvmlMemory_t;
+typedef struct { unsigned version; unsigned long long total, reserved, free, used; } nvmlMemory_v2_t;
+typedef struct { unsigned gpu, memory; } nvmlUtilization_t;
+typedef struct { unsigned is_c2c_enabled; } nvmlC2cModeInfo_v1_t;
+typedef struct { unsigned version, sensor; int temperature; } nvmlTemperature_v1_t;
+
+typedef struct {
+    char bus_id_legacy[16];
+    unsigned domain, bus, device, pci_device_id, pci_subsystem_id;
+    char bus_id[32];
+} nvmlPciInfo_t;
+
+typedef union { double d; unsigned ui; unsigned long ul; unsigned long long ull; } nvmlValue_t;
+typedef struct {
+    unsigned field_id, scope_id;
+    long long timestamp_us, latency_us;
+    unsigned value_type;
+    nvmlReturn_t nvml_return;
+    nvmlValue_t value;
+} nvmlFieldValue_t;
+
+typedef struct {
+    unsigned multiprocessors, copy_engines, decoders, encoders, jpegs, ofas;
+    unsigned gpu_instance_slices, compute_instance_slices;
+    unsigned long long memory_mib;
+} nvmlDeviceAttributes_t;
+
+typedef struct {
+    unsigned pid;
+    unsigned long long used_memory;
+    unsigned gpu_instance, compute_instance;
+} nvmlProcessInfo_t;
+
+typedef struct {
+    unsigned pid;
+    unsigned long long timestamp_us;
+    unsigned sm, memory, encoder, decoder;
+} nvmlProcessUtilizationSample_t;
+
+typedef struct { unsigned version, is_supported; } nvmlGpmSupport_t;
+typedef struct {
+    unsigned id;
+    nvmlReturn_t nvml_return;
+    double value;
+    struct { const char *short_name, *long_name, *unit; } info;
+} nvmlGpmMetric_t;
+typedef struct {
+    unsigned version, count;
+    nvmlGpmSample_t sample1, sample2;
+    nvmlGpmMetric_t metrics[];
+} nvmlGpmMetricsGet_t;
+
+#endif

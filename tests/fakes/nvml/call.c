@@ -1,0 +1,146 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#define _GNU_SOURCE
+#include "call.h"
+
+#include <pthread.h>
+#include <string.h>
+#include <time.h>
+
+#include "control.h"
+
+static pthread_mutex_t mutex = PTHREAD_MUTEX_INITIALIZER;
+static unsigned clients;      /* nvmlInit minus nvmlShutdown */
+static unsigned client_epoch; /* which load of the driver they have opened */
+static bool file_found;
+
+static int64_t clock_ms(void)
+{
+    struct timespec now;
+    clock_gettime(CLOCK_REALTIME, &now);
+    return (int64_t)now.tv_sec * 1000 + now.tv_nsec / 1000000;
+}
+
+static void take(void)
+{
+    pthread_mutex_lock(&mutex);
+    file_found = control_hold();
+}
+
+static void give(void)
+{
+    control_release();
+    pthread_mutex_unlock(&mutex);
+}
+
+/* The function hangs for as long as the control file says; other threads go on meanwhile. */
+static void hang(int64_t delay_ms)
+{
+    struct timespec delay = {delay_ms / 1000, delay_ms % 1000 * 1000000};
+    nanosleep(&delay, NULL);
+}
+
+static nvmlReturn_t enter(struct call *call, const char *function)
+{
+    take();
+    int64_t delay_ms = world_ruled(RULE_SLOW, function, NULL);
+    if (delay_ms) {
+        give();
+        hang(delay_ms);
+        take();
+    }
+    call->device = NULL;
+    call->now_ms = world.clock_stopped ? world.stopped_ms : clock_ms();
+    call->step_ms = call->now_ms - call->now_ms % STEP_MS;
+    return world_ruled(RULE_HIDE, function, NULL) ? NVML_ERROR_FUNCTION_NOT_FOUND : NVML_SUCCESS;
+}
+
+static bool driver_answers(void)
+{
+    return file_found && !world.driver_unloaded;
+}
+
+nvmlReturn_t call_init(struct call *call, const char *function)
+{
+    pthread_mutex_lock(&mutex);
+    if (!clients)
+        control_forget(); /* one process may look at several nodes, one after the other */
+    pthread_mutex_unlock(&mutex);
+    nvmlReturn_t ret = enter(call, function);
+    if (ret != NVML_SUCCESS)
+        return ret;
+    if (!driver_answers())
+        return NVML_ERROR_DRIVER_NOT_LOADED;
+    if (client_epoch != world.driver_epoch)
+        clients = 0;
+    client_epoch = world.driver_epoch;
+    clients++;
+    return (nvmlReturn_t)world_ruled(RULE_FAIL, function, NULL);
+}
+
+nvmlReturn_t call_begin(struct call *call, const char *function)
+{
+    nvmlReturn_t ret = enter(call, function);
+    if (ret != NVML_SUCCESS)
+        return ret;
+    if (!clients)
+        return NVML_ERROR_UNINITIALIZED;
+    if (!driver_answers())
+        return NVML_ERROR_DRIVER_NOT_LOADED;
+    if (client_epoch != world.driver_epoch) {
+        clients = 0; /* the driver was loaded anew: its clients have to open it again */
+        return NVML_ERROR_UNINITIALIZED;
+    }
+    return (nvmlReturn_t)world_ruled(RULE_FAIL, function, NULL);
+}
+
+nvmlReturn_t call_shutdown(struct call *call, const char *function)
+{
+    nvmlReturn_t ret = enter(call, function);
+    if (ret == NVML_SUCCESS && !clients)
+        return NVML_ERROR_UNINITIALIZED;
+    if (ret == NVML_SUCCESS)
+        clients--;
+    return ret;
+}
+
+nvmlReturn_t call_check_device(struct call *call, const char *function, struct device *device)
+{
+    if (!device || !world_has(device))
+        return NVML_ERROR_INVALID_ARGUMENT;
+    const struct device *gpu = device->board ? device->board : device;
+    if (gpu->health != HEALTHY)
+        return gpu->health == LOST ? NVML_ERROR_GPU_IS_LOST : NVML_ERROR_RESET_REQUIRED;
+    call->device = device;
+    return (nvmlReturn_t)world_ruled(RULE_FAIL, function, device);
+}
+
+nvmlReturn_t call_device(struct call *call, const char *function, nvmlDevice_t handle,
+                         enum accepts accepts, const void *result)
+{
+    nvmlReturn_t ret = call_begin(call, function);
+    if (ret == NVML_SUCCESS)
+        ret = call_check_device(call, function, handle);
+    if (ret != NVML_SUCCESS)
+        return ret;
+    if (!result)
+        return NVML_ERROR_INVALID_ARGUMENT;
+    return accepts & (call->device->board ? INSTANCES : GPUS) ? NVML_SUCCESS
+                                                              : NVML_ERROR_NOT_SUPPORTED;
+}
+
+nvmlReturn_t call_end(struct call *call, nvmlReturn_t result)
+{
+    (void)call;
+    give();
+    return result;
+}
+
+nvmlReturn_t give_text(const char *text, char *buffer, unsigned size)
+{
+    if (!buffer)
+        return NVML_ERROR_INVALID_ARGUMENT;
+    if (strlen(text) >= size)
+        return NVML_ERROR_INSUFFICIENT_SIZE;
+    strcpy(buffer, text);
+    return NVML_SUCCESS;
+}

@@ -1,0 +1,74 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Everything the control file has said so far: the driver, the GPUs, their MIG instances, the rules. */
+#ifndef FAKE_NVML_WORLD_H
+#define FAKE_NVML_WORLD_H
+
+#include "track.h"
+
+enum { MAX_DEVICES = 1024, MAX_PROCESSES = 64, MAX_RULES = 256, MAX_MIG = 7, NAME_SIZE = 96 };
+enum { STEP_MS = 100, AVERAGE_MS = 1000 };
+enum util { UTIL_GPU, UTIL_MEMORY, UTIL_SM, UTIL_OCCUPANCY, UTIL_DRAM, UTIL_COUNT };
+enum health { HEALTHY, LOST, NEEDS_RESET };
+enum rule_kind { RULE_HIDE, RULE_FAIL, RULE_SLOW };
+
+struct process { unsigned pid; int64_t memory_mib; unsigned sm_util; }; /* memory_mib < 0: unknown */
+
+/* A GPU (board == NULL) or a MIG instance (board: its GPU). The address is the NVML handle. */
+struct device {
+    struct device *board;
+    bool present; /* a destroyed instance keeps its past power but answers no call */
+    char uuid[NAME_SIZE], name[NAME_SIZE];
+    unsigned index; /* NVML index; of an instance: MIG device index on its board */
+    int64_t memory_mib;
+    struct track power, util[UTIL_COUNT];
+    struct process processes[MAX_PROCESSES];
+    size_t process_count;
+    /* GPU only */
+    int64_t start_ms, counter_start_mj, idle_mw, max_mw;
+    struct track resets; /* a step for each counter reset; values are not used */
+    unsigned minor, pci_domain, pci_bus, pci_slot, temperature_c;
+    unsigned mig_current, mig_pending;
+    const struct architecture *arch;
+    bool c2c;
+    enum health health;
+    /* instance only */
+    unsigned gi, ci, slices, multiprocessors, copy_engines, decoders;
+};
+
+/* What a GPU generation can do, as NVML documents it. */
+struct architecture {
+    const char *name;
+    unsigned nvml_id;
+    bool energy_counter, average_power, mig, gpm, c2c_query;
+};
+
+struct rule { enum rule_kind kind; char function[NAME_SIZE], uuid[NAME_SIZE]; int64_t value; };
+
+struct world {
+    struct device devices[MAX_DEVICES];
+    size_t device_count;
+    struct rule rules[MAX_RULES];
+    size_t rule_count;
+    bool driver_unloaded;
+    struct track driver_loads; /* a step for each load after the first */
+    unsigned driver_epoch;
+    bool clock_stopped;
+    int64_t stopped_ms;
+};
+
+extern struct world world;
+
+void world_clear(void);
+struct device *world_add_device(void);
+struct device *world_find(const char *uuid);
+struct device *world_gpu(unsigned index);
+struct device *world_instance(const struct device *board, unsigned index);
+unsigned world_gpu_count(void);
+bool world_has(const struct device *device);
+/* Set a rule for a function on a device ("*": on all), or take it back with value 0. */
+bool world_rule(enum rule_kind kind, const char *function, const char *uuid, int64_t value);
+/* The rule's value, 0 if there is none; device may be NULL. */
+int64_t world_ruled(enum rule_kind kind, const char *function, const struct device *device);
+const struct architecture *architecture_named(const char *name);
+
+#endif
