@@ -12,7 +12,7 @@ import enum
 import msgspec
 
 from fairwatt.core.errors import IngestError
-from fairwatt.core.records import Device
+from fairwatt.core.records import Device, Int64
 
 __all__ = [
     "AgentStarted",
@@ -55,19 +55,19 @@ class ShareOf(msgspec.Struct, frozen=True, kw_only=True):
 
     device: str
     instance: str
-    numerator: int
-    denominator: int
+    numerator: Int64
+    denominator: Int64
 
 
 class Share(msgspec.Struct, frozen=True, kw_only=True):
     """One run's part of one window, idle and active apart."""
 
-    job_id: int
-    run_start_ms: int
+    job_id: Int64
+    run_start_ms: Int64
     instance: str
-    idle_mj: int
-    active_mj: int
-    util_permille: int | None = None
+    idle_mj: Int64
+    active_mj: Int64
+    util_permille: Int64 | None = None
 
 
 class AgentStarted(msgspec.Struct, frozen=True, kw_only=True, tag="agent_started"):
@@ -75,8 +75,8 @@ class AgentStarted(msgspec.Struct, frozen=True, kw_only=True, tag="agent_started
 
     node: str
     boot_id: str
-    seq: int
-    t_ms: int
+    seq: Int64
+    t_ms: Int64
     devices: tuple[Device, ...]
     version: str
 
@@ -86,12 +86,12 @@ class RunStarted(msgspec.Struct, frozen=True, kw_only=True, tag="run_started"):
 
     node: str
     boot_id: str
-    seq: int
-    t_ms: int
-    job_id: int
-    restart_cnt: int | None
+    seq: Int64
+    t_ms: Int64
+    job_id: Int64
+    restart_cnt: Int64 | None
     sluid: str | None
-    uid: int | None
+    uid: Int64 | None
     account: str | None
     holds: tuple[ShareOf, ...]
     mapped_by: str
@@ -102,10 +102,10 @@ class RunEnded(msgspec.Struct, frozen=True, kw_only=True, tag="run_ended"):
 
     node: str
     boot_id: str
-    seq: int
-    t_ms: int
-    job_id: int
-    run_start_ms: int
+    seq: Int64
+    t_ms: Int64
+    job_id: Int64
+    run_start_ms: Int64
     closed_by: str
 
 
@@ -117,15 +117,15 @@ class WindowClosed(msgspec.Struct, frozen=True, kw_only=True, tag="window_closed
 
     node: str
     boot_id: str
-    seq: int
+    seq: Int64
     device: str
-    t0_ms: int
-    t1_ms: int
-    measured_mj: int | None
-    unallocated_idle_mj: int | None
-    unallocated_active_mj: int | None
+    t0_ms: Int64
+    t1_ms: Int64
+    measured_mj: Int64 | None
+    unallocated_idle_mj: Int64 | None
+    unallocated_active_mj: Int64 | None
     shares: tuple[Share, ...]
-    flags: int
+    flags: Int64
     method: str
 
 

@@ -8,19 +8,25 @@ milliseconds (`_ms`), energies integer mJ.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 import msgspec
 
 __all__ = [
     "Column",
     "Device",
+    "GpuAsk",
     "GpuInstance",
+    "Int64",
     "JobRequest",
     "Run",
     "RunKey",
     "Table",
 ]
+
+
+Int64 = Annotated[int, msgspec.Meta(ge=-(2**63), le=2**63 - 1)]
+"""An integer that SQLite can hold; a larger one in a JSON body is refused when it is read."""
 
 
 class GpuInstance(msgspec.Struct, frozen=True, kw_only=True):
@@ -31,11 +37,11 @@ class GpuInstance(msgspec.Struct, frozen=True, kw_only=True):
     """
 
     uuid: str
-    gi: int
-    ci: int
+    gi: Int64
+    ci: Int64
     profile: str
-    compute_slices: int
-    memory_mib: int
+    compute_slices: Int64
+    memory_mib: Int64
 
 
 class Device(msgspec.Struct, frozen=True, kw_only=True):
@@ -45,11 +51,11 @@ class Device(msgspec.Struct, frozen=True, kw_only=True):
     uuid: str
     name: str
     model: str | None
-    minor: int
-    nvml_index: int
-    memory_mib: int
+    minor: Int64
+    nvml_index: Int64
+    memory_mib: Int64
     mig_enabled: bool
-    compute_slices: int
+    compute_slices: Int64
     instances: tuple[GpuInstance, ...] = ()
 
 

@@ -18,7 +18,14 @@ from fairwatt.core.call import Completed, call
 from fairwatt.core.errors import CommandError, GrammarError, SlurmError
 from fairwatt.core.gres import Gres, Spelling, parse_node_gres
 
-__all__ = ["NodeFacts", "PartitionFacts", "SlurmClient", "spelling_of_version"]
+__all__ = [
+    "NodeFacts",
+    "PartitionFacts",
+    "SlurmClient",
+    "node_facts",
+    "partition_facts",
+    "spelling_of_version",
+]
 
 TIMEOUT_S = 20.0
 _NO_VAL = {2**16 - 2, 2**32 - 2, 2**32 - 1, 2**64 - 2, 2**64 - 1}
