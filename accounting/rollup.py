@@ -1,0 +1,286 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Daily and monthly sums, recomputed for dirty local days: importing twice changes nothing."""
+
+from __future__ import annotations
+
+import sqlite3
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Sequence
+from zoneinfo import ZoneInfo
+
+from sqlite_utils import Database
+
+from fairwatt.accounting.carbon import Grid, open_grid
+from fairwatt.accounting.days import cut, day_bounds, day_of, days_between, hour_pieces
+from fairwatt.accounting.quality import RunFlag
+from fairwatt.accounting.runs import GpuPart, mark_days
+from fairwatt.accounting.store import bump_data_version, get_meta, set_meta, transaction
+from fairwatt.accounting.usage import HourEnergy, RolledRun, Usage, day_usage, run_end
+
+__all__ = ["mark_open_days", "rollup"]
+
+BATCH_DAYS = 31
+EDGE_S = 3600  # a prolog or epilog may lie on the other side of midnight
+_ROLLED_UNTIL = "rolled_until_ts"
+
+Key = tuple[str, str, str, str, str]  # day, cluster, account, user, gpu_type
+Gap = tuple[str, str]  # day, model
+
+
+def rollup(db: Database, cluster: str, zone: ZoneInfo, carbon_zone: str, now_ts: int) -> int:
+    """Recompute usage_daily, usage_monthly and unallocated_daily for all dirty days.
+
+    Args:
+        db: the store.
+        cluster: whose devices the unallocated energy belongs to.
+        zone: in which days and months are cut.
+        carbon_zone: zone of the carbon factors.
+        now_ts: until when running jobs count.
+
+    Returns:
+        How many days were recomputed; if any, the data version has grown.
+
+    Raises:
+        StoreError: the store cannot be written, or has no factors for the zone.
+    """
+    done = 0
+    while True:
+        with transaction(db) as connection:
+            days = _dirty_days(connection)
+            if not days:
+                return done
+            grid = open_grid(connection, carbon_zone)
+            _write_usage(connection, days, _usage(connection, days, zone, now_ts), grid)
+            for day in days:
+                _write_unallocated(connection, cluster, day, zone, grid)
+            _write_months(connection, sorted({day[:7] for day in days}))
+            connection.executemany("DELETE FROM dirty_day WHERE day = ?", [(d,) for d in days])
+            bump_data_version(connection)
+        done += len(days)
+
+
+def mark_open_days(connection: sqlite3.Connection, zone: ZoneInfo, now_ts: int) -> None:
+    """Mark the days since the last call dirty if jobs are running: their use goes on.
+
+    Runs in the caller's transaction.
+    """
+    since_ts = int(get_meta(connection, _ROLLED_UNTIL) or now_ts)
+    running = connection.execute(
+        "SELECT 1 FROM run WHERE end_ts IS NULL AND start_ts IS NOT NULL LIMIT 1"
+    ).fetchone()
+    if running:
+        mark_days(connection, min(since_ts, now_ts), now_ts + 1, zone)
+    set_meta(connection, _ROLLED_UNTIL, str(now_ts))
+
+
+def _dirty_days(connection: sqlite3.Connection) -> list[str]:
+    """The next batch: days of one month's length, so that one pass over the runs serves them."""
+    first = connection.execute("SELECT min(day) FROM dirty_day").fetchone()[0]
+    if first is None:
+        return []
+    rows = connection.execute(
+        "SELECT day FROM dirty_day WHERE day < date(?, ?) ORDER BY day",
+        (first, f"+{BATCH_DAYS} days"),
+    )
+    return [day for (day,) in rows]
+
+
+def _usage(
+    connection: sqlite3.Connection, days: Sequence[str], zone: ZoneInfo, now_ts: int
+) -> dict[Key, Usage]:
+    wanted = set(days)
+    first_ts, last_ts = day_bounds(days[0], zone)[0], day_bounds(days[-1], zone)[1]
+    totals: dict[Key, Usage] = defaultdict(Usage)
+    for owner, run in _runs(connection, first_ts, last_ts):
+        for day in _touched(run, first_ts, last_ts, zone, now_ts):
+            if day in wanted:
+                for gpu_type, usage in day_usage(run, *day_bounds(day, zone), now_ts).items():
+                    totals[(day, *owner, gpu_type)].add(usage)
+    return totals
+
+
+def _touched(
+    run: RolledRun, first_ts: int, last_ts: int, zone: ZoneInfo, now_ts: int
+) -> list[str]:
+    """Return the days from a run's start to its end, the day of the very end included.
+
+    Measured hours widen it: a prolog may run a moment before Slurm's start.
+    """
+    end_ts = run_end(run, now_ts)
+    marks = [hour.hour_ts for hour in run.hours]
+    marks += [ts for ts in (run.start_ts, end_ts, run.end_ts) if ts is not None]
+    if not marks or max(marks) < first_ts or min(marks) >= last_ts:
+        return []
+    return days_between(max(first_ts, min(marks)), min(last_ts, max(marks) + 1), zone)
+
+
+_RUN = (
+    "SELECT run_id, cluster, coalesce(account, ''), coalesce(user, ''), state, flags,"
+    " eligible_ts, start_ts, end_ts, coalesce(suspended_s, 0), coalesce(ncpus, 0) FROM run"
+)
+
+
+def _runs(
+    connection: sqlite3.Connection, first_ts: int, last_ts: int
+) -> Iterator[tuple[tuple[str, str, str], RolledRun]]:
+    """Runs that touch the span, with cluster, account and user ("" for unknown)."""
+    cursor = connection.execute(
+        f"{_RUN} WHERE end_ts >= ? AND coalesce(start_ts, end_ts) < ?"
+        f" UNION ALL {_RUN} WHERE end_ts IS NULL AND start_ts < ?",
+        (first_ts - EDGE_S, last_ts + EDGE_S, last_ts + EDGE_S),
+    )
+    for run_id, cluster, account, user, state, flags, *facts in cursor:
+        eligible_ts, start_ts, end_ts, suspended_s, ncpus = facts
+        yield (
+            (cluster, account, user),
+            RolledRun(
+                state=state,
+                flags=flags,
+                eligible_ts=eligible_ts,
+                start_ts=start_ts,
+                end_ts=end_ts,
+                suspended_s=suspended_s,
+                ncpus=ncpus,
+                parts=_parts(connection, run_id),
+                hours=_hours(connection, run_id, first_ts, last_ts),
+                util_permille=_mean_util(connection, run_id),
+                evidence_ts=_evidence(connection, run_id) if flags & RunFlag.RUNAWAY else None,
+            ),
+        )
+
+
+def _parts(connection: sqlite3.Connection, run_id: int) -> list[GpuPart]:
+    rows = connection.execute(
+        "SELECT gpu_type, count, milli FROM run_gpu WHERE run_id = ? ORDER BY gpu_type", (run_id,)
+    )
+    return [GpuPart(*row) for row in rows]
+
+
+def _hours(
+    connection: sqlite3.Connection, run_id: int, first_ts: int, last_ts: int
+) -> list[HourEnergy]:
+    rows = connection.execute(
+        "SELECT hour_ts, idle_mj, active_mj, measured_ms, util_ms, busy_ms FROM run_hour"
+        " WHERE run_id = ? AND hour_ts >= ? AND hour_ts < ? ORDER BY hour_ts",
+        (run_id, first_ts, last_ts),
+    )
+    return [HourEnergy(*row) for row in rows]
+
+
+def _mean_util(connection: sqlite3.Connection, run_id: int) -> int | None:
+    util, weight = connection.execute(
+        "SELECT sum(util_permille * measured_s), sum(measured_s) FROM run_energy"
+        " WHERE run_id = ? AND util_permille IS NOT NULL",
+        (run_id,),
+    ).fetchone()
+    return util // weight if weight else None
+
+
+def _evidence(connection: sqlite3.Connection, run_id: int) -> int | None:
+    """The last moment for which a node measured the run."""
+    (t1_ms,) = connection.execute(
+        "SELECT max(w.t1_ms) FROM node_run r"
+        " JOIN window_share s ON s.node = r.node AND s.job_id = r.job_id"
+        " AND s.run_start_ms = r.start_ms"
+        " JOIN window w USING (device_uuid, t0_ms) WHERE r.run_id = ?",
+        (run_id,),
+    ).fetchone()
+    return None if t1_ms is None else t1_ms // 1000
+
+
+def _write_usage(
+    connection: sqlite3.Connection,
+    days: Iterable[str],
+    totals: dict[Key, Usage],
+    grid: Grid,
+) -> None:
+    connection.executemany("DELETE FROM usage_daily WHERE day = ?", [(day,) for day in days])
+    rows = [
+        (*key, *usage.amounts(), *grid.carbon(usage.energy_by_hour))
+        for key, usage in sorted(totals.items())
+        if any(usage.amounts())
+    ]
+    connection.executemany(
+        "INSERT INTO usage_daily (day, cluster, account, user, gpu_type, runs_ended, runs_failed,"
+        " runs_cancelled, wait_s, waited_runs, cpu_s, device_s, gpu_milli_s, util_known_milli_s,"
+        " used_milli_s, failed_milli_s, idle_mj, active_mj, unmeasured_milli_s, co2_mg,"
+        " factor_fallback_mj) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?,"
+        " ?, ?)",
+        rows,
+    )
+
+
+_SUMMED = (
+    *("runs_ended", "runs_failed", "runs_cancelled", "wait_s", "waited_runs", "cpu_s"),
+    *("device_s", "gpu_milli_s", "util_known_milli_s", "used_milli_s", "failed_milli_s"),
+    *("idle_mj", "active_mj", "unmeasured_milli_s", "co2_mg", "factor_fallback_mj"),
+)
+_MONTH = (
+    "INSERT INTO usage_monthly (month, cluster, account, user, gpu_type, "  # noqa: S608
+    f"{', '.join(_SUMMED)}) SELECT ?, cluster, account, user, gpu_type, "
+    f"{', '.join(f'sum({name})' for name in _SUMMED)} FROM usage_daily"
+    " WHERE day BETWEEN ? AND ? GROUP BY cluster, account, user, gpu_type"
+)
+
+
+def _write_months(connection: sqlite3.Connection, months: Iterable[str]) -> None:
+    for month in months:
+        connection.execute("DELETE FROM usage_monthly WHERE month = ?", (month,))
+        connection.execute(_MONTH, (month, f"{month}-01", f"{month}-31"))
+
+
+def _write_unallocated(
+    connection: sqlite3.Connection, cluster: str, day: str, zone: ZoneInfo, grid: Grid
+) -> None:
+    connection.execute(
+        "DELETE FROM unallocated_daily WHERE day = ? AND cluster = ?", (day, cluster)
+    )
+    totals: dict[str, Usage] = defaultdict(Usage)
+    for model, t0_ms, t1_ms, idle_mj, active_mj in _gaps(connection, day, zone):
+        usage = totals[model]
+        for hour_ts, a_ms, b_ms in hour_pieces(t0_ms, t1_ms, zone):
+            if day_of(hour_ts, zone) != day:
+                continue
+            idle = cut(idle_mj, t0_ms, t1_ms, a_ms, b_ms)
+            active = cut(active_mj, t0_ms, t1_ms, a_ms, b_ms)
+            usage.idle_mj += idle
+            usage.active_mj += active
+            usage.energy_by_hour[hour_ts] = usage.energy_by_hour.get(hour_ts, 0) + idle + active
+    connection.executemany(
+        "INSERT INTO unallocated_daily (day, cluster, model, idle_mj, active_mj, co2_mg,"
+        " factor_fallback_mj) VALUES (?, ?, ?, ?, ?, ?, ?)",
+        [
+            (
+                day,
+                cluster,
+                model,
+                usage.idle_mj,
+                usage.active_mj,
+                *grid.carbon(usage.energy_by_hour),
+            )
+            for model, usage in sorted(totals.items())
+        ],
+    )
+
+
+def _gaps(
+    connection: sqlite3.Connection, day: str, zone: ZoneInfo
+) -> Iterator[tuple[str, int, int, int, int]]:
+    """Measured windows of a day, and each device's one that reaches into it from before."""
+    a_ms, b_ms = (ts * 1000 for ts in day_bounds(day, zone))
+    columns = (
+        "coalesce(d.model, d.name, 'unknown'), w.t0_ms, w.t1_ms, w.unallocated_idle_mj,"
+        " w.unallocated_active_mj"
+    )
+    yield from connection.execute(
+        f"SELECT {columns} FROM window w LEFT JOIN device d USING (device_uuid)"  # noqa: S608
+        " WHERE w.t0_ms >= ? AND w.t0_ms < ? AND w.measured_mj IS NOT NULL",
+        (a_ms, b_ms),
+    )
+    yield from connection.execute(
+        f"SELECT {columns} FROM device d JOIN window w ON w.device_uuid = d.device_uuid"  # noqa: S608
+        " AND w.t0_ms = (SELECT max(t0_ms) FROM window"
+        " WHERE device_uuid = d.device_uuid AND t0_ms < ?)"
+        " WHERE w.t1_ms > ? AND w.measured_mj IS NOT NULL",
+        (a_ms, a_ms),
+    )
