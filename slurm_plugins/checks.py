@@ -1,0 +1,91 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Doctor's questions about the submit side: policyd, the hook file, slurm.conf."""
+
+from __future__ import annotations
+
+import json
+import os
+import socket
+from pathlib import Path
+from typing import Any
+
+from fairwatt.core.config import Config
+from fairwatt.core.doctor import Check, Finding
+from fairwatt.core.errors import CommandError, PolicyError
+from fairwatt.core.slurm import SlurmClient
+
+__all__ = ["HOOK", "checks"]
+
+HOOK = Path(__file__).with_name("lua") / "job_submit.lua"
+SETTINGS_NAME = "fairwatt_hook.lua"
+DEFAULT_SLURM_CONFS = (Path("/etc/slurm/slurm.conf"), Path("/etc/slurm-llnl/slurm.conf"))
+PING_S = 2.0
+
+
+def _policyd(config: Config) -> list[Finding]:
+    path = config["policyd.socket"]
+    try:
+        pong = _ping(path)
+    except (OSError, ValueError) as error:
+        text = f"{path}: policyd does not answer ({getattr(error, 'strerror', None) or error})"
+        return [Finding(text, "start `fairwatt policyd`; until then jobs pass unjudged")]
+    age_s = pong.get("age_s")
+    if age_s is None:
+        text = f"policyd at {path} has no facts of the cluster yet"
+        return [Finding(text, "see its log: scontrol must work for its user", "warn")]
+    text = f"policyd answers at {path}: {pong.get('nodes')} nodes, facts {age_s:.0f} s old"
+    return [Finding(text, "", "info")]
+
+
+def _hook(config: Config) -> list[Finding]:
+    folder = _slurm_conf_dir(config)
+    if folder is None:
+        return [Finding("no slurm.conf on this host: hook not checked", "", "info")]
+    installed = folder / HOOK.name
+    remedy = f"copy {HOOK} there, or let its site_script wrap yours"
+    try:
+        same = installed.read_bytes() == HOOK.read_bytes()
+    except OSError as error:
+        return [Finding(f"{installed} cannot be read: {error.strerror}", remedy)]
+    if not same:
+        return [Finding(f"{installed} is not the hook of this fairwatt", remedy)]
+    if not (folder / SETTINGS_NAME).exists():
+        text = f"{folder / SETTINGS_NAME} is missing: the hook uses its defaults"
+        return [Finding(text, "write it, see the head of job_submit.lua", "warn")]
+    return []
+
+
+def _plugin(config: Config) -> list[Finding]:
+    try:
+        settings = SlurmClient(config["site.slurm_conf"] or None).config()
+    except CommandError as error:
+        return [Finding(f"JobSubmitPlugins not checked: {error}", "", "info")]
+    plugins = settings.get("JobSubmitPlugins", "")
+    if "lua" in [name.strip() for name in plugins.split(",")]:
+        return []
+    remedy = "set JobSubmitPlugins=lua in slurm.conf and restart slurmctld"
+    return [Finding(f"JobSubmitPlugins is {plugins!r}: the hook is not called", remedy)]
+
+
+def _ping(path: str) -> dict[str, Any]:
+    with socket.socket(socket.AF_UNIX) as client:
+        client.settimeout(PING_S)
+        client.connect(path)
+        client.sendall(b'{"verb":"ping"}\n')
+        answer = json.loads(client.makefile("rb").readline() or b"null")
+    if not isinstance(answer, dict):
+        raise PolicyError("not policyd's answer", place=path, remedy="correct policyd.socket")
+    return answer
+
+
+def _slurm_conf_dir(config: Config) -> Path | None:
+    named = config["site.slurm_conf"] or os.environ.get("SLURM_CONF")
+    candidates = [Path(named)] if named else list(DEFAULT_SLURM_CONFS)
+    return next((path.parent for path in candidates if path.exists()), None)
+
+
+checks: list[Check] = [
+    Check("submit.policyd", _policyd),
+    Check("submit.hook", _hook),
+    Check("submit.plugin", _plugin),
+]

@@ -1,0 +1,66 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Reads the cluster's facts from Slurm; as a program, prints them as JSON.
+
+policyd runs it as a child process: reading a thousand nodes' JSON would hold the interpreter
+lock for longer than a submission may wait. Usage: python -m fairwatt.slurm_plugins.facts [CONF]
+"""
+
+from __future__ import annotations
+
+import sys
+
+import msgspec
+
+from fairwatt.core.call import call
+from fairwatt.core.errors import FairwattError
+from fairwatt.core.slurm import NodeFacts, SlurmClient
+from fairwatt.slurm_plugins.site import Facts, Node, Partition, Stock, decode_facts
+
+__all__ = ["from_child", "from_slurm"]
+
+CHILD_TIMEOUT_S = 60.0
+
+
+def from_slurm(slurm_conf: str | None) -> Facts:
+    """Ask slurmctld for nodes and partitions.
+
+    Raises:
+        CommandError: it does not answer.
+        SlurmError: its answer has no known shape.
+    """
+    client = SlurmClient(slurm_conf)
+    partitions = tuple(
+        Partition(name=part.name, default=part.default) for part in client.partitions()
+    )
+    return Facts(nodes=tuple(_node(node) for node in client.nodes()), partitions=partitions)
+
+
+def from_child(slurm_conf: str | None) -> Facts:
+    """Ask slurmctld in a child process, which keeps this one's interpreter free.
+
+    Raises:
+        CommandError: the child failed; its message is the child's.
+        msgspec.MsgspecError: it printed something else.
+    """
+    argv = [sys.executable, "-m", "fairwatt.slurm_plugins.facts", slurm_conf or ""]
+    return decode_facts(call(argv, timeout_s=CHILD_TIMEOUT_S).stdout)
+
+
+def _node(node: NodeFacts) -> Node:
+    gpus = tuple(Stock(gres.type, gres.count) for gres in node.gres if gres.is_gpu and gres.count)
+    return Node(name=node.name, partitions=node.partitions, gpus=gpus)
+
+
+def main(argv: list[str]) -> int:
+    """Print the facts of the cluster of `argv[1]` (a slurm.conf); 1 with a message on failure."""
+    try:
+        facts = from_slurm(argv[1] if len(argv) > 1 and argv[1] else None)
+    except FairwattError as error:
+        sys.stderr.write(f"{error}\n")
+        return 1
+    sys.stdout.buffer.write(msgspec.json.encode(facts) + b"\n")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv))

@@ -1,0 +1,155 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Slurm's job_desc fields to a JobRequest in normal form, and a changed request back to edits.
+
+The only place where Slurm's spellings and its many ways of saying "not set" are known.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Literal
+
+import msgspec
+
+from fairwatt.core.errors import GrammarError
+from fairwatt.core.gres import Gres, Spelling, format_request, parse_request, spelling_of
+from fairwatt.core.records import GpuAsk, JobRequest
+
+__all__ = ["Fields", "Level", "Parsed", "concerns_gpus", "edits", "overlaid", "parse"]
+
+Fields = Mapping[str, str | int | float]
+Level = Literal["node", "job", "task", "socket"]
+
+LEVELS: dict[Level, str] = {
+    "node": "tres_per_node",
+    "job": "tres_per_job",
+    "task": "tres_per_task",
+    "socket": "tres_per_socket",
+}
+PLACING = (
+    *LEVELS.values(),
+    "partition",
+    "req_nodes",
+    "exc_nodes",
+    "num_tasks",
+    "ntasks_per_node",
+    "min_nodes",
+    "max_nodes",
+)
+"""The fields that decide whether and where GPUs can be given."""
+
+# NO_VAL and INFINITE of Slurm's 16-bit fields; every other number here has 32 bits.
+_SHORT_FIELDS = frozenset({"cpus_per_task", "ntasks_per_node"})
+_UNSET_16 = 65534
+_UNSET_32 = 4294967294
+
+
+class Parsed(msgspec.Struct, frozen=True):
+    """A request with the entries it was read from, per level."""
+
+    request: JobRequest
+    entries: dict[Level, tuple[Gres, ...]]
+    texts: dict[Level, str]
+
+
+def overlaid(job: Fields, record: Fields | None) -> Fields:
+    """The job as it will be: the record of a pending job with the requested changes laid over."""
+    if record is None:
+        return job
+    changes = {name: value for name, value in job.items() if _is_set(name, value)}
+    return {**record, **changes}
+
+
+def concerns_gpus(job: Fields) -> bool:
+    """Whether a modification sets any field that decides where GPUs can be given."""
+    return any(name in job and _is_set(name, job[name]) for name in PLACING)
+
+
+def parse(fields: Fields) -> Parsed:
+    """Read the fields of a job.
+
+    Raises:
+        GrammarError: a GRES string cannot be read; `part` is the faulty piece.
+    """
+    texts = {level: _text(fields, name) or "" for level, name in LEVELS.items()}
+    entries = {level: _entries(text) for level, text in texts.items() if text}
+    gpus = tuple(
+        GpuAsk(level=level, type=item.type, count=item.count)
+        for level, items in entries.items()
+        for item in items
+        if item.is_gpu
+    )
+    return Parsed(_request(fields, gpus), entries, texts)
+
+
+def edits(before: Parsed, after: JobRequest, spelling: Spelling) -> dict[str, str]:
+    """The job_desc fields to write so that the job asks for `after`, in the server's spelling."""
+    changed = {
+        name: value
+        for name in ("partition", "exc_nodes")
+        if (value := getattr(after, name)) != getattr(before.request, name) and value is not None
+    }
+    for level, items in before.entries.items():
+        new = tuple(ask for ask in after.gpus if ask.level == level)
+        old = tuple(ask for ask in before.request.gpus if ask.level == level)
+        if new != old or spelling_of(before.texts[level]) not in (None, spelling):
+            per_task = level == "task"
+            changed[LEVELS[level]] = format_request(
+                _replaced(items, new), spelling, per_task=per_task
+            )
+    return changed
+
+
+def _entries(text: str) -> tuple[Gres, ...]:
+    if not text.isascii():
+        raise GrammarError("not ASCII", text=text, part=text, remedy="write name[:type][:count]")
+    return parse_request(text)
+
+
+def _replaced(items: tuple[Gres, ...], gpus: tuple[GpuAsk, ...]) -> list[Gres]:
+    """The list with its GPU entries replaced, the first of them in the place of the first."""
+    at = next(i for i, item in enumerate(items) if item.is_gpu or not gpus)
+    kept = [item for item in items if not item.is_gpu]
+    new = [Gres("gpu", ask.type, ask.count) for ask in gpus]
+    before = sum(not item.is_gpu for item in items[:at])
+    return [*kept[:before], *new, *kept[before:]]
+
+
+def _request(fields: Fields, gpus: tuple[GpuAsk, ...]) -> JobRequest:
+    minutes = _number(fields, "time_limit")
+    return JobRequest(
+        gpus=gpus,
+        job_id=_number(fields, "job_id"),
+        uid=_number(fields, "user_id"),
+        account=_text(fields, "account"),
+        partition=_text(fields, "partition"),
+        qos=_text(fields, "qos"),
+        features=_text(fields, "features"),
+        req_nodes=_text(fields, "req_nodes"),
+        exc_nodes=_text(fields, "exc_nodes"),
+        num_tasks=_number(fields, "num_tasks"),
+        cpus_per_task=_number(fields, "cpus_per_task"),
+        ntasks_per_node=_number(fields, "ntasks_per_node") or None,
+        min_nodes=_number(fields, "min_nodes") or None,
+        max_nodes=_number(fields, "max_nodes") or None,
+        min_cpus=_number(fields, "min_cpus"),
+        time_limit_s=None if minutes is None else minutes * 60,
+    )
+
+
+def _is_set(name: str, value: str | float) -> bool:
+    if isinstance(value, str):
+        return True  # an empty string clears the field
+    return 0 <= value < (_UNSET_16 if name in _SHORT_FIELDS else _UNSET_32)
+
+
+def _text(fields: Fields, name: str) -> str | None:
+    value = fields.get(name)
+    return value if isinstance(value, str) and value else None
+
+
+def _number(fields: Fields, name: str) -> int | None:
+    value = fields.get(name)
+    if value is None or isinstance(value, str) or not _is_set(name, value):
+        return None
+    return int(value)

@@ -1,0 +1,91 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Rule: an untyped request never lands on a MIG slice by accident.
+
+Stock Slurm gives `--gpus=1` any device, also a seventh of one. Slurm cannot ask for "one of
+these types", hence, where the nodes in reach have slices:
+
+* the job's other entries name one type: the untyped ones get it (Slurm refuses a mixture);
+* one whole type: the request gets that type;
+* several whole types: the nodes with slices are excluded, which Slurm enforces;
+* only slices, or nothing left after that: refused, naming the types to choose from.
+
+A job that wants a slice names its type, or its memory.
+"""
+
+from __future__ import annotations
+
+import msgspec
+from ClusterShell.NodeSet import RESOLVER_NOGROUP, NodeSet
+
+from fairwatt.core.records import JobRequest
+from fairwatt.slurm_plugins.demand import as_text, retyped, wanted
+from fairwatt.slurm_plugins.messages import note
+from fairwatt.slurm_plugins.outcome import Outcome
+from fairwatt.slurm_plugins.site import Site
+
+__all__ = ["untyped_slices"]
+
+MAX_NODE_LIST_BYTES = 1000
+"""slurmctld refuses strings of 1024 bytes and more."""
+
+
+def untyped_slices(request: JobRequest, site: Site) -> Outcome:
+    """Keep the untyped entries of a request away from MIG slices."""
+    if not any(ask.type is None for ask in wanted(request)):
+        return Outcome(request)
+    named = {ask.type for ask in wanted(request) if ask.type is not None}
+    if len(named) == 1:
+        return _typed(request, site, named.pop() or "", "FW205")
+    types = site.pool(request).types
+    slices = [type_ for type_ in types if site.types[type_].is_slice]
+    whole = [type_ for type_ in types if not site.types[type_].is_slice]
+    if not slices:
+        return Outcome(request)
+    if not whole:
+        return _refused(request, site, "FW203", slices)
+    if len(whole) == 1 and whole[0] is not None:
+        return _typed(request, site, whole[0], "FW201")
+    return _kept_off(request, site, whole)
+
+
+def _typed(request: JobRequest, site: Site, type_: str, code: str) -> Outcome:
+    changed = retyped(request, {None: type_})
+    told = note(
+        code,
+        asked=_untyped(request),
+        given=as_text(ask for ask in changed.gpus if ask.type == type_),
+        type=type_,
+        where=site.where(request),
+    )
+    return Outcome(changed, (told,))
+
+
+def _kept_off(request: JobRequest, site: Site, whole: list[str | None]) -> Outcome:
+    """Exclude the nodes with slices; a mixed node loses its whole GPUs for this job."""
+    pool = site.pool(request)
+    barred = [
+        node.name for node in pool.nodes if any(site.types[s.type].is_slice for s in node.gpus)
+    ]
+    folded = str(NodeSet.fromlist(barred, resolver=RESOLVER_NOGROUP))
+    excluded = f"{request.exc_nodes},{folded}" if request.exc_nodes else folded
+    changed = msgspec.structs.replace(request, exc_nodes=excluded)
+    # Excluding a required node is an error to Slurm.
+    if request.req_nodes or len(excluded) > MAX_NODE_LIST_BYTES or not site.pool(changed).types:
+        return _refused(request, site, "FW204", whole)
+    told = note("FW202", asked=_untyped(request), nodes=folded)
+    return Outcome(changed, (told,))
+
+
+def _refused(request: JobRequest, site: Site, code: str, types: list[str | None]) -> Outcome:
+    offers = [f"gpu:{type_}:{count}" for type_ in types if type_ for count in [_asked(request)]]
+    offer = " or ".join(offers[:4]) or "another partition"
+    told = note(code, asked=_untyped(request), where=site.where(request), offer=offer)
+    return Outcome(request, rejection=told)
+
+
+def _asked(request: JobRequest) -> int:
+    return next(ask.count for ask in wanted(request) if ask.type is None)
+
+
+def _untyped(request: JobRequest) -> str:
+    return as_text(ask for ask in wanted(request) if ask.type is None)

@@ -1,0 +1,235 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The cluster's facts that rules judge by: nodes, partitions, GPU types. Immutable, in memory.
+
+The same shape is written by `python -m fairwatt.slurm_plugins.facts`, read from `--site FILE`,
+and comes with the package as `demo_site.toml`.
+"""
+
+from __future__ import annotations
+
+import tomllib
+from collections import Counter
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from fairwatt.core.catalogue import Catalogue
+from fairwatt.core.errors import ConfigError
+from fairwatt.core.records import JobRequest
+from fairwatt.slurm_plugins.hostlist import named
+
+__all__ = [
+    "Facts",
+    "GpuType",
+    "Node",
+    "Partition",
+    "Pool",
+    "Site",
+    "Stock",
+    "load_facts",
+    "decode_facts",
+]
+
+MAX_POOLS = 256
+
+
+class Stock(msgspec.Struct, frozen=True):
+    """`count` devices of one GRES type on a node; `type` None when the node gives none."""
+
+    type: str | None
+    count: int
+
+
+class Node(msgspec.Struct, frozen=True):
+    """A node as slurm.conf describes it, whatever its present state."""
+
+    name: str
+    partitions: tuple[str, ...]
+    gpus: tuple[Stock, ...] = ()
+
+
+class Partition(msgspec.Struct, frozen=True):
+    """A partition; `open` when every account and group may use it."""
+
+    name: str
+    default: bool = False
+    open: bool = True
+
+
+class Facts(msgspec.Struct, frozen=True):
+    """What is read from Slurm, or from a file."""
+
+    nodes: tuple[Node, ...]
+    partitions: tuple[Partition, ...]
+
+
+class GpuType(msgspec.Struct, frozen=True):
+    """What the catalogue knows of a GRES type; memory None when it does not know it.
+
+    `milli` is the compute share of a whole board × 1000, `profile` the MIG profile of a slice,
+    `model` the catalogue's key.
+    """
+
+    name: str | None
+    memory_mib: int | None = None
+    milli: int = 1000
+    profile: str | None = None
+    model: str | None = None
+
+    @property
+    def is_slice(self) -> bool:
+        """Whether this is a MIG slice."""
+        return self.profile is not None
+
+
+class Pool:
+    """Some nodes taken together: per type, how many devices each node has, largest first."""
+
+    def __init__(self, nodes: Iterable[Node]) -> None:
+        self.nodes = tuple(nodes)
+        counts: dict[str | None, list[int]] = {}
+        sums: list[int] = []
+        for node in self.nodes:
+            held: Counter[str | None] = Counter()
+            for stock in node.gpus:
+                held[stock.type] += stock.count
+            for type_, count in held.items():
+                counts.setdefault(type_, []).append(count)
+            sums.append(sum(held.values()))
+        self._counts = {type_: sorted(c, reverse=True) for type_, c in counts.items()}
+        self._sums = sorted(sums, reverse=True)
+
+    @property
+    def types(self) -> list[str | None]:
+        """The GRES types present, in name order, an unnamed one first."""
+        return sorted(self._counts, key=lambda type_: type_ or "")
+
+    def counts(self, type_: str | None) -> list[int]:
+        """Devices of a type per node, largest first; None: of any type."""
+        return self._sums if type_ is None else self._counts.get(type_, [])
+
+
+class Site:
+    """Facts with the catalogue applied; pools of nodes are kept for the next request."""
+
+    def __init__(self, facts: Facts, catalogue: Catalogue) -> None:
+        self.facts = facts
+        names = {stock.type for node in facts.nodes for stock in node.gpus}
+        self.types = {name: _gpu_type(name, catalogue) for name in names}
+        self.catalogue = catalogue
+        self._pools: dict[tuple[str | None, str | None, str | None, int | None], Pool] = {}
+        self._node_names = frozenset(node.name for node in facts.nodes)
+
+    @property
+    def default_partition(self) -> str | None:
+        """The partition of a job that names none."""
+        return next((part.name for part in self.facts.partitions if part.default), None)
+
+    def is_open(self, partition: str) -> bool:
+        """Whether every account and group may use this partition."""
+        return any(part.open for part in self.facts.partitions if part.name == partition)
+
+    def partition_of(self, request: JobRequest) -> str | None:
+        """The partition or comma list in which a request would run; None: not known."""
+        return request.partition or self.default_partition
+
+    def where(self, request: JobRequest) -> str:
+        """Name the place for people: `partition gpu`, or `this cluster`."""
+        partition = self.partition_of(request)
+        return f"partition {partition}" if partition else "this cluster"
+
+    def pool(self, request: JobRequest) -> Pool:
+        """The nodes that Slurm may give to a request.
+
+        Raises:
+            GrammarError: its node lists cannot be read.
+        """
+        key = (
+            self.partition_of(request),
+            request.req_nodes,
+            request.exc_nodes,
+            request.max_nodes if request.req_nodes else None,
+        )
+        pool = self._pools.get(key)
+        if pool is None:
+            pool = Pool(self._reachable(*key))
+            if len(self._pools) >= MAX_POOLS:  # keys are the users' to choose
+                self._pools.clear()
+            self._pools[key] = pool
+        return pool
+
+    def partitions_with(self, type_: str | None) -> list[str]:
+        """Partitions that hold a GPU of this type (None: any GPU), open and small ones first."""
+        sizes: Counter[str] = Counter()
+        holders: set[str] = set()
+        for node in self.facts.nodes:
+            sizes.update(node.partitions)
+            if any(type_ is None or stock.type == type_ for stock in node.gpus):
+                holders.update(node.partitions)
+        return [
+            part.name
+            for part in sorted(
+                self.facts.partitions, key=lambda p: (not p.open, sizes[p.name], p.name)
+            )
+            if part.name in holders
+        ]
+
+    def _reachable(
+        self, partition: str | None, required: str | None, excluded: str | None, most: int | None
+    ) -> list[Node]:
+        wanted = None if partition is None else set(partition.split(","))
+        nodes = [n for n in self.facts.nodes if wanted is None or wanted & set(n.partitions)]
+        if excluded:
+            out = named(excluded, self._node_names)
+            nodes = [node for node in nodes if node.name not in out]
+        if required:
+            must = named(required, self._node_names)
+            # Slurm may add nodes to the required ones only where more are wanted.
+            if most is None or most <= len(must):
+                nodes = [node for node in nodes if node.name in must]
+        return nodes
+
+
+def load_facts(path: Path) -> Facts:
+    """Read facts from a JSON or TOML file.
+
+    Raises:
+        ConfigError: the file cannot be read or has another shape; the message says where.
+    """
+    try:
+        text = path.read_text(encoding="utf-8")
+        tree: Any = tomllib.loads(text) if path.suffix == ".toml" else msgspec.json.decode(text)
+        return msgspec.convert(tree, Facts)
+    except OSError as error:
+        raise ConfigError(f"cannot be read: {error.strerror}", place=str(path)) from error
+    except (tomllib.TOMLDecodeError, msgspec.MsgspecError, UnicodeDecodeError) as error:
+        raise ConfigError(
+            f"not a site file: {error}",
+            place=str(path),
+            remedy="write one with `python -m fairwatt.slurm_plugins.facts`",
+        ) from error
+
+
+def decode_facts(text: str) -> Facts:
+    """Read facts from the JSON that the facts program prints.
+
+    Raises:
+        msgspec.MsgspecError: it has another shape.
+    """
+    return msgspec.json.decode(text, type=Facts)
+
+
+def _gpu_type(name: str | None, catalogue: Catalogue) -> GpuType:
+    if name is None:
+        return GpuType(None)
+    found = catalogue.slice_type(name)
+    model = found[0] if found else catalogue.model_of_type(name)
+    return GpuType(
+        name,
+        memory_mib=catalogue.memory_mib_of_type(name),
+        milli=catalogue.milli_of_type(name) or 1000,
+        profile=found[1].name if found else None,
+        model=model.key if model else None,
+    )
