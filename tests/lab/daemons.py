@@ -83,7 +83,9 @@ class Daemons:
         except subprocess.TimeoutExpired:
             daemon.process.kill()
             daemon.process.wait()
-            raise LabError(f"{name}: still there {timeout_s} s after signal {sig}\n{daemon.tail()}") from None
+            raise LabError(
+                f"{name}: still there {timeout_s} s after signal {sig}\n{daemon.tail()}"
+            ) from None
 
     def close(self) -> None:
         """End everything at once, jobs included."""

@@ -30,7 +30,7 @@ _FAST = (
 
 
 def start_mariadb(daemons: Daemons, paths: Paths, env: Mapping[str, str]) -> Daemon:
-    """Start mariadbd on a copy of the cached empty database; does not wait: see `ready_mariadb`."""
+    """Start mariadbd on a copy of the cached empty database; `ready_mariadb` waits for it."""
     shutil.copytree(_template(), paths.database_dir)
     argv = [
         "mariadbd",

@@ -33,7 +33,7 @@ class LabInstance:
 
 @dataclass(frozen=True)
 class LabGpu:
-    """A board: NVML index, device minor, PCI address, UUID, name, memory and MIG instances."""
+    """A board: NVML index, device minor, PCI address, UUID, what it is, and its MIG instances."""
 
     index: int
     minor: int
@@ -42,6 +42,8 @@ class LabGpu:
     name: str
     memory_mib: int
     arch: str
+    idle_mw: int
+    max_mw: int
     instances: tuple[LabInstance, ...] = ()
 
 
@@ -68,11 +70,13 @@ _PCI = (
     "0000:b7:00.0",
     "0000:bd:00.0",
 )
-_A100 = ("NVIDIA A100-SXM4-40GB", 40_960, "ampere")
-_H100 = ("NVIDIA H100 80GB HBM3", 81_559, "hopper")
+_Model = tuple[str, int, str, int, int]  # name, memory, architecture, idle and greatest power
+_A100: _Model = ("NVIDIA A100-SXM4-40GB", 40_960, "ga100", 50_000, 400_000)
+_H100: _Model = ("NVIDIA H100 80GB HBM3", 81_559, "hopper", 70_000, 700_000)
+_Slices = tuple[str, int, int, int, range]  # profile, slices, memory, multiprocessors, GI ids
 # GPU instance ids as `nvidia-smi mig -lgi` shows them for these two layouts.
-_SMALL = ("1g.5gb", 1, 4_864, 14, range(7, 14))
-_LARGE = ("3g.20gb", 3, 19_968, 42, range(1, 3))
+_SMALL: _Slices = ("1g.5gb", 1, 4_864, 14, range(7, 14))
+_LARGE: _Slices = ("3g.20gb", 3, 19_968, 42, range(1, 3))
 
 
 def _uuid(*parts: object) -> str:
@@ -80,7 +84,7 @@ def _uuid(*parts: object) -> str:
 
 
 def _boards(
-    node: str, model: tuple[str, int, str], minors: Sequence[int], mig: Sequence[tuple] = ()
+    node: str, model: _Model, minors: Sequence[int], mig: Sequence[_Slices] = ()
 ) -> tuple[LabGpu, ...]:
     """Boards in NVML order (that is, by PCI address); `minors[i]` is the minor of index i."""
     return tuple(

@@ -3,10 +3,15 @@
 
 from __future__ import annotations
 
+import shutil
+import stat
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-__all__ = ["REPOSITORY", "Paths"]
+__all__ = ["REPOSITORY", "Paths", "temporary_root"]
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 
@@ -84,5 +89,21 @@ class Paths:
         """Create the folders; other users may pass through."""
         self.root.mkdir(parents=True, exist_ok=True)
         self.root.chmod(0o755)
+        for folder in self.root.resolve().parents:
+            if not folder.stat().st_mode & stat.S_IXOTH:
+                raise PermissionError(
+                    f"{folder}: closed to the cluster's users; choose a root folder elsewhere"
+                )
         for folder in (self.etc, self.log, self.run, self.home, self.state, self.store.parent):
             folder.mkdir(mode=0o755, parents=True, exist_ok=True)
+
+
+@contextmanager
+def temporary_root() -> Iterator[Path]:
+    """A short temporary folder that every user may pass, removed at the end."""
+    folder = Path(tempfile.mkdtemp(prefix="fw-"))
+    folder.chmod(0o755)
+    try:
+        yield folder
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)

@@ -9,7 +9,14 @@ from dataclasses import dataclass
 from tests.lab.layout import NODES, PARTITIONS, LabGpu, LabInstance, NodeLayout, cap_minor
 from tests.lab.paths import Paths
 
-__all__ = ["TYPED_TRES", "SlurmSettings", "cgroup_conf", "gres_conf", "slurm_conf", "slurmdbd_conf"]
+__all__ = [
+    "TYPED_TRES",
+    "SlurmSettings",
+    "cgroup_conf",
+    "gres_conf",
+    "slurm_conf",
+    "slurmdbd_conf",
+]
 
 TYPED_TRES = (
     "gres/gpu",

@@ -1,0 +1,78 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Installs the submit hook and the node hooks into the cluster's folder."""
+
+from __future__ import annotations
+
+import shlex
+import shutil
+import sys
+from pathlib import Path
+
+from tests.lab.paths import REPOSITORY, Paths
+
+__all__ = ["HOOKS", "PACKAGE_NODE_HOOKS", "install_node_hooks", "install_submit_hook"]
+
+HOOKS = ("none", "trivial", "fairwatt")
+PACKAGE_NODE_HOOKS = REPOSITORY / "prolog" / "hooks"
+NODE_HOOKS = ("prolog", "epilog", "task-prolog")
+
+_TRIVIAL = """\
+function slurm_job_submit(job_desc, part_list, submit_uid) return slurm.SUCCESS end
+function slurm_job_modify(job_desc, job_rec, part_list, modify_uid) return slurm.SUCCESS end
+return slurm.SUCCESS
+"""
+
+
+def install_submit_hook(paths: Paths, hook: str | Path) -> bool:
+    """Put job_submit.lua beside slurm.conf; return whether slurm.conf has to name the plugin.
+
+    `hook` is "none", "trivial" (accepts everything), "fairwatt", or a Lua file.
+    """
+    target = paths.etc / "job_submit.lua"
+    if hook == "none":
+        return False
+    if hook == "trivial":
+        target.write_text(_TRIVIAL)
+    elif hook == "fairwatt":
+        shutil.copy(REPOSITORY / "slurm_plugins" / "lua" / "job_submit.lua", target)
+        (paths.etc / "fairwatt_hook.lua").write_text(_settings(paths))
+    else:
+        shutil.copy(hook, target)
+    return True
+
+
+def _settings(paths: Paths) -> str:
+    return (
+        f'return {{ socket = "{paths.policyd_socket}", fail_mode = "open",'
+        " deadline_ms = 10, breaker_s = 2 }\n"
+    )
+
+
+def install_node_hooks(paths: Paths, source: Path) -> None:
+    """Copy the hooks of `source` and write the three wrappers that slurm.conf names.
+
+    A wrapper sets the node's folders by $SLURMD_NODENAME, since all nodes share one slurm.conf.
+    """
+    copies = paths.etc / "node" / "hooks"
+    shutil.copytree(source, copies)
+    client = source.parent / "client.py"
+    if client.exists():
+        shutil.copy(client, copies.parent)
+    for name in NODE_HOOKS:
+        wrapper = paths.etc / name
+        wrapper.write_text(_wrapper(paths, copies / name))
+        wrapper.chmod(0o755)
+
+
+def _wrapper(paths: Paths, hook: Path) -> str:
+    # Users must be able to run it: a virtual environment may lie in a closed home folder.
+    python = "/usr/bin/python3" if Path("/usr/bin/python3").exists() else sys.executable
+    return f"""\
+#!/bin/sh
+node={shlex.quote(str(paths.root))}/nodes/$SLURMD_NODENAME
+export FAIRWATT_PYTHON={shlex.quote(python)}
+export FAIRWATT_AGENT_SOCKET=$node/agent.sock
+export FAIRWATT_INBOX_DIR=$node/inbox
+export FAIRWATT_JOB_DIR=$node/jobs
+exec {shlex.quote(str(hook))}
+"""

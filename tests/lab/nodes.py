@@ -1,0 +1,112 @@
+# SPDX-License-Identifier: Apache-2.0
+"""One node of the cluster as tests see it: its folders, fake device and configuration."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+
+from tests.fakes.nvml_control import FakeNvml
+from tests.lab.devices import make_devices, make_proc
+from tests.lab.layout import LabGpu, LabInstance, NodeLayout
+from tests.lab.paths import Paths
+
+__all__ = ["LabNode", "make_node"]
+
+
+@dataclass(frozen=True)
+class LabNode:
+    """A node's layout and everything that would lie on its own disk, below `folder`."""
+
+    layout: NodeLayout
+    folder: Path
+
+    @property
+    def name(self) -> str:
+        """Its Slurm node name."""
+        return self.layout.name
+
+    @property
+    def config_path(self) -> Path:
+        """The agent's fairwatt.toml."""
+        return self.folder / "fairwatt.toml"
+
+    @property
+    def agent_socket(self) -> Path:
+        """The agent's unix socket."""
+        return self.folder / "agent.sock"
+
+    @property
+    def job_dir(self) -> Path:
+        """Device tables of the running jobs, for TaskProlog."""
+        return self.folder / "jobs"
+
+    @property
+    def spool_dir(self) -> Path:
+        """The agent's journal."""
+        return self.folder / "spool"
+
+    @property
+    def inbox_dir(self) -> Path:
+        """What the hooks leave while the agent is away."""
+        return self.folder / "inbox"
+
+    @property
+    def proc_root(self) -> Path:
+        """The node's /proc, as far as the driver writes it."""
+        return self.folder / "proc"
+
+    @property
+    def control_path(self) -> Path:
+        """The fake NVML library's control file."""
+        return self.folder / "nvml.control"
+
+    @cached_property
+    def fake(self) -> FakeNvml:
+        """The fake NVML library's control and truth."""
+        return FakeNvml(self.control_path)
+
+    @property
+    def devices(self) -> tuple[LabGpu | LabInstance, ...]:
+        """What Slurm gives out, by position (SLURM_JOB_GPUS): boards by minor, or their slices."""
+        boards = sorted(self.layout.gpus, key=lambda gpu: gpu.minor)
+        return tuple(device for board in boards for device in board.instances or (board,))
+
+
+def make_node(paths: Paths, layout: NodeLayout) -> LabNode:
+    """Create the node's folders, device files, /proc entries and fake devices."""
+    node = LabNode(layout, paths.node(layout.name))
+    for folder in (node.folder / "slurmd", node.job_dir, node.spool_dir):
+        folder.mkdir(parents=True)
+    make_devices(paths.dev(layout.name), layout)
+    make_proc(node.proc_root, layout)
+    for gpu in layout.gpus:
+        _add_gpu(node.fake, gpu)
+    return node
+
+
+def _add_gpu(fake: FakeNvml, gpu: LabGpu) -> None:
+    fake.add_gpu(
+        gpu.index,
+        gpu.uuid,
+        gpu.minor,
+        gpu.name,
+        gpu.memory_mib,
+        gpu.arch,
+        mig=bool(gpu.instances),
+        idle_mw=gpu.idle_mw,
+        max_mw=gpu.max_mw,
+        pci=gpu.pci.rpartition(".")[0],
+    )
+    for made in gpu.instances:
+        fake.add_instance(
+            gpu.uuid,
+            made.gi,
+            made.ci,
+            made.uuid,
+            made.profile,
+            made.slices,
+            made.memory_mib,
+            made.sms,
+        )

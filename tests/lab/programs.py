@@ -1,0 +1,46 @@
+# SPDX-License-Identifier: Apache-2.0
+"""How fairwatt's own daemons are started in the cluster, and when they are ready."""
+
+from __future__ import annotations
+
+import json
+import socket
+import sys
+import urllib.error
+import urllib.request
+from collections.abc import Sequence
+from pathlib import Path
+
+from tests.lab.paths import REPOSITORY
+
+__all__ = ["FAKE_LIBRARY_DIR", "answers_http", "answers_ping", "command"]
+
+FAKE_LIBRARY_DIR = REPOSITORY / "build" / "fakes"
+PROBE_S = 1.0
+
+
+def command(*args: str) -> Sequence[str]:
+    """The argv of `fairwatt …` from the environment that runs us."""
+    return [str(Path(sys.executable).with_name("fairwatt")), *args]
+
+
+def answers_ping(path: Path) -> bool:
+    """Whether the daemon at this unix socket answers a ping."""
+    try:
+        with socket.socket(socket.AF_UNIX) as client:
+            client.settimeout(PROBE_S)
+            client.connect(str(path))
+            client.sendall(b'{"v":1,"verb":"ping"}\n')
+            answer = client.makefile("rb").readline()
+    except OSError:
+        return False
+    return bool(answer.endswith(b"\n") and json.loads(answer))
+
+
+def answers_http(url: str) -> bool:
+    """Whether GET `url` gives 200."""
+    try:
+        with urllib.request.urlopen(url, timeout=PROBE_S) as answer:
+            return bool(answer.status == 200)
+    except (OSError, urllib.error.HTTPError):
+        return False
