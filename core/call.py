@@ -7,8 +7,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import os
+import signal
 import subprocess
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -47,26 +49,43 @@ def call(
         check: raise CommandError on a non-zero exit status.
 
     Raises:
-        CommandError: the program is missing or failed.
+        CommandError: the program is missing, may not run, or failed.
         CommandTimeout: it did not end in time.
     """
     _log.debug("run %s", list(argv))
     try:
-        done = subprocess.run(
+        process = subprocess.Popen(
             list(argv),
-            input=stdin,
-            stdin=subprocess.DEVNULL if stdin is None else None,
-            capture_output=True,
+            stdin=subprocess.DEVNULL if stdin is None else subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
             encoding="utf-8",
             errors="replace",
-            timeout=timeout_s,
             env={**os.environ, **(env or {})},
-            check=False,
+            start_new_session=True,
         )
     except FileNotFoundError as error:
         raise CommandError(argv, 127, f"{argv[0]} not found", remedy="install it") from error
-    except subprocess.TimeoutExpired as error:
-        raise CommandTimeout(argv, 124, f"no answer within {timeout_s:g} s") from error
+    except OSError as error:
+        raise CommandError(argv, 126, f"{argv[0]} cannot run: {error.strerror}") from error
+    done = _finished(process, argv, stdin, timeout_s)
     if check and done.returncode != 0:
         raise CommandError(argv, done.returncode, done.stderr)
-    return Completed(done.returncode, done.stdout, done.stderr)
+    return done
+
+
+def _finished(
+    process: subprocess.Popen[str], argv: Sequence[str], stdin: str | None, timeout_s: float
+) -> Completed:
+    """Wait for the end; whatever interrupts this ends the program and its own children."""
+    with process:
+        try:
+            stdout, stderr = process.communicate(stdin, timeout=timeout_s)
+        except BaseException as error:
+            # A child of the program may hold the pipes: ending the program alone would hang.
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(process.pid, signal.SIGKILL)
+            if isinstance(error, subprocess.TimeoutExpired):
+                raise CommandTimeout(argv, 124, f"no answer within {timeout_s:g} s") from error
+            raise
+    return Completed(process.returncode, stdout, stderr)

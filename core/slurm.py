@@ -1,8 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The Slurm client: nodes, partitions and settings of a cluster through scontrol.
+"""The Slurm client: nodes, partitions and settings of a cluster through its command line.
 
-One adapter per record takes the shapes of 22.05 (plain values) and of 23.02 to 26.05
-(`{set, infinite, number}` objects, lists instead of comma texts).
+Nodes come as JSON, because their text holds free text with spaces: `scontrol show nodes --json`
+from 23.02, `sinfo --json` before. Numbers may be plain or `{set, infinite, number}`, words a list
+or a text with commas. Partitions come as text, which has not changed from 20.11 to 26.05, while
+their JSON is missing in 22.05 and later says nowhere which one is the default.
 """
 
 from __future__ import annotations
@@ -22,12 +24,11 @@ __all__ = [
     "NodeFacts",
     "PartitionFacts",
     "SlurmClient",
-    "node_facts",
-    "partition_facts",
     "spelling_of_version",
 ]
 
 TIMEOUT_S = 20.0
+_PAIR = re.compile(r"([A-Za-z]+)=(\S*)")
 _NO_VAL = {2**16 - 2, 2**32 - 2, 2**32 - 1, 2**64 - 2, 2**64 - 1}
 _Fact = TypeVar("_Fact")
 
@@ -70,11 +71,11 @@ class SlurmClient:
 
     def nodes(self) -> list[NodeFacts]:
         """Return all nodes."""
-        return self._show("nodes", node_facts)
+        return self._read("nodes", self._nodes_json, _nodes)
 
     def partitions(self) -> list[PartitionFacts]:
         """Return all partitions that this user may see."""
-        return self._show("partitions", partition_facts)
+        return self._read("partitions", self._partitions_text, _partitions)
 
     def config(self) -> dict[str, str]:
         """Return the controller's settings by the names of slurm.conf, as texts."""
@@ -97,16 +98,28 @@ class SlurmClient:
         except CommandError:
             return False
 
-    def _show(self, what: str, read: Callable[[Mapping[str, Any]], _Fact]) -> list[_Fact]:
-        place = f"scontrol show {what} --json"
+    def _nodes_json(self) -> str:
         try:
-            answer = msgspec.json.decode(self._scontrol("show", what, "--json").stdout)
-            return [read(item) for item in answer[what]]
+            return self._scontrol("show", "nodes", "--json").stdout
+        except CommandError as error:
+            if "unrecognized option" not in error.stderr:
+                raise
+        return call(["sinfo", "--json"], timeout_s=TIMEOUT_S, env=self._env).stdout
+
+    def _partitions_text(self) -> str:
+        return self._scontrol("--oneliner", "--all", "show", "partitions").stdout
+
+    def _read(
+        self, what: str, ask: Callable[[], str], read: Callable[[str], list[_Fact]]
+    ) -> list[_Fact]:
+        text = ask()
+        try:
+            return read(text)
         except (msgspec.DecodeError, KeyError, TypeError, ValueError, GrammarError) as error:
             raise SlurmError(
-                f"unknown shape: {type(error).__name__} {error}",
-                place=place,
-                remedy="report the output; known are Slurm 22.05 to 26.05",
+                f"an answer in no known shape ({type(error).__name__}: {error})",
+                place=f"Slurm's {what}",
+                remedy="report the output of scontrol and sinfo; known are Slurm 22.05 to 26.05",
             ) from error
 
     def _scontrol(self, *args: str) -> Completed:
@@ -120,8 +133,11 @@ def spelling_of_version(version: tuple[int, int, int]) -> Spelling:
     return Spelling.COLON if version[:2] < (23, 11) else Spelling.SLASH
 
 
-def node_facts(item: Mapping[str, Any]) -> NodeFacts:
-    """Read one element of `nodes`; KeyError, TypeError or ValueError on a foreign shape."""
+def _nodes(text: str) -> list[NodeFacts]:
+    return [_node(item) for item in msgspec.json.decode(text)["nodes"]]
+
+
+def _node(item: Mapping[str, Any]) -> NodeFacts:
     states = _words(item["state"])
     flags = [*states[1:], *_words(item.get("state_flags", []))]
     return NodeFacts(
@@ -136,34 +152,30 @@ def node_facts(item: Mapping[str, Any]) -> NodeFacts:
     )
 
 
-def partition_facts(item: Mapping[str, Any]) -> PartitionFacts:
-    """Read one element of `partitions`; KeyError, TypeError or ValueError on a foreign shape."""
-    new = isinstance(item.get("nodes"), dict)
-    return _new_partition(item) if new else _partition_of_22_05(item)
+def _partitions(text: str) -> list[PartitionFacts]:
+    return [_partition(line) for line in text.splitlines() if line.startswith("PartitionName=")]
 
 
-def _new_partition(item: Mapping[str, Any]) -> PartitionFacts:
-    minutes = _number(item["maximums"]["time"])
+def _partition(line: str) -> PartitionFacts:
+    facts = dict(_PAIR.findall(line))
+    nodes = facts["Nodes"]
     return PartitionFacts(
-        name=_text(item["name"]),
-        nodes=_text(item["nodes"]["configured"]),
-        state=(_words(item["partition"]["state"]) or ["UNKNOWN"])[0].upper(),
-        default="DEFAULT" in _words(item.get("flags", [])),
-        max_time_s=None if minutes is None else minutes * 60,
-        billing_weights=_text(item["tres"]["billing_weights"]),
+        name=facts["PartitionName"],
+        nodes="" if nodes == "(null)" else nodes,
+        state=facts["State"].upper(),
+        default=facts["Default"] == "YES",
+        max_time_s=_seconds(facts["MaxTime"]),
+        billing_weights=facts.get("TRESBillingWeights", ""),
     )
 
 
-def _partition_of_22_05(item: Mapping[str, Any]) -> PartitionFacts:
-    minutes = _number(item["max_time_limit"])
-    return PartitionFacts(
-        name=_text(item["name"]),
-        nodes=_text(item["nodes"]),
-        state=_text(item["state"]).upper(),
-        default="default" in (flag.lower() for flag in _words(item["flags"])),
-        max_time_s=None if minutes is None else minutes * 60,
-        billing_weights=_text(item["billing_weights"]),
-    )
+def _seconds(text: str) -> int | None:
+    """Read `1-00:00:00` or `00:10:00`; UNLIMITED is None."""
+    if text == "UNLIMITED":
+        return None
+    days, _, clock = text.rpartition("-")
+    hours, minutes, seconds = clock.split(":")
+    return ((int(days or 0) * 24 + int(hours)) * 60 + int(minutes)) * 60 + int(seconds)
 
 
 def _number(value: object) -> int | None:

@@ -1,0 +1,200 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The Slurm client against answers recorded from 22.05.8 and the JSON shapes of later versions."""
+
+from __future__ import annotations
+
+import json
+import shlex
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from fairwatt.core.errors import CommandError, SlurmError
+from fairwatt.core.gres import Gres, Spelling
+from fairwatt.core.slurm import NodeFacts, PartitionFacts, SlurmClient, spelling_of_version
+
+RECORDED = Path(__file__).parents[2] / "data" / "22.05"
+
+Play = Callable[..., None]
+
+
+@pytest.fixture
+def play(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Play:
+    """Return a function that puts programs on PATH: `play(scontrol="shell lines")`."""
+    monkeypatch.setenv("PATH", f"{tmp_path}:/usr/bin:/bin")
+
+    def put(**programs: str) -> None:
+        for name, body in programs.items():
+            path = tmp_path / name
+            path.write_text(f"#!/bin/sh\n{body}\n")
+            path.chmod(0o755)
+
+    return put
+
+
+def recorded(name: str) -> str:
+    return f"cat {shlex.quote(str(RECORDED / name))}"
+
+
+OLD_SCONTROL = f"""
+case "$*" in
+  *--json*) echo "scontrol: unrecognized option '--json'" >&2; exit 1;;
+  *partitions*) {recorded("partitions.txt")};;
+  *config*) {recorded("config.txt")};;
+  ping) {recorded("ping.txt")};;
+esac
+"""
+
+
+def test_reads_the_nodes_of_22_05(play: Play) -> None:
+    play(scontrol=OLD_SCONTROL, sinfo=recorded("sinfo.json"))
+    nodes = {node.name: node for node in SlurmClient().nodes()}
+    assert nodes["gpu01"] == NodeFacts(
+        name="gpu01",
+        state="IDLE",
+        flags=(),
+        gres=(Gres("gpu", "a100", 4),),
+        cpus=64,
+        mem_mib=512_000,
+        partitions=("gpu", "all"),
+        features=("a100",),
+    )
+    assert nodes["mig01"].gres == (
+        Gres("gpu", "a100_1g.5gb", 7),
+        Gres("gpu", "a100_3g.20gb", 2),
+    )
+    assert sorted(nodes) == ["gpu01", "gpu02", "h01", "mig01"]
+
+
+def test_reads_the_partitions_of_22_05(play: Play) -> None:
+    play(scontrol=OLD_SCONTROL)
+    first, *others = SlurmClient().partitions()
+    assert first == PartitionFacts(
+        name="gpu",
+        nodes="gpu[01-02],h01",
+        state="UP",
+        default=True,
+        max_time_s=86_400,
+        billing_weights="CPU=1,GRES/gpu=10",
+    )
+    assert [(part.name, part.default) for part in others] == [("mig", False), ("all", False)]
+
+
+def test_reads_the_version_and_settings(play: Play) -> None:
+    play(scontrol=OLD_SCONTROL)
+    client = SlurmClient()
+    assert client.version() == (22, 5, 8)
+    assert client.config()["ClusterName"] == "campus"
+    assert "gres/gpu" in client.config()["AccountingStorageTRES"].split(",")
+    assert client.is_up()
+
+
+def test_an_unlimited_partition_without_nodes(play: Play) -> None:
+    play(
+        scontrol="echo 'PartitionName=x Default=NO MaxTime=UNLIMITED Nodes=(null) State=DRAIN "
+        "TRES=(null)'"
+    )
+    assert SlurmClient().partitions() == [PartitionFacts("x", "", "DRAIN", False, None, "")]
+
+
+def new_node(**changes: Any) -> str:
+    node = {
+        "name": "n1",
+        "state": ["MIXED", "DRAIN"],
+        "gres": "gpu:nvidia_h200_nvl_4g.71gb:2(S:0-1)",
+        "cpus": 64,
+        "real_memory": {"set": True, "infinite": False, "number": 512_000},
+        "partitions": ["gpu"],
+        "features": ["hbm", "ib"],
+    }
+    return f"echo {shlex.quote(json.dumps({'nodes': [{**node, **changes}], 'errors': []}))}"
+
+
+def test_reads_the_nodes_of_24_11(play: Play) -> None:
+    play(scontrol=new_node())
+    (node,) = SlurmClient().nodes()
+    assert (node.state, node.flags) == ("MIXED", ("DRAIN",))
+    assert node.gres == (Gres("gpu", "nvidia_h200_nvl_4g.71gb", 2, suffixes=("S:0-1",)),)
+    assert (node.cpus, node.mem_mib) == (64, 512_000)
+    assert node.features == ("hbm", "ib")
+
+
+def test_unset_numbers_are_not_amounts(play: Play) -> None:
+    play(
+        scontrol=new_node(
+            real_memory={"set": False, "infinite": False, "number": 7},
+            cpus=2**32 - 2,
+            gres="",
+            features="",
+        )
+    )
+    (node,) = SlurmClient().nodes()
+    assert (node.cpus, node.mem_mib, node.gres, node.features) == (0, 0, (), ())
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [
+        "echo not json",
+        "echo '{}'",
+        "echo '[]'",
+        "echo '{\"nodes\": [3]}'",
+        new_node(name=3),
+        new_node(cpus=[]),
+        new_node(gres="gpu:::"),
+        new_node(real_memory={}),
+    ],
+)
+def test_an_unknown_answer_is_an_error_of_slurm(play: Play, answer: str) -> None:
+    play(scontrol=answer)
+    with pytest.raises(SlurmError, match=r"Slurm's nodes: an answer in no known shape"):
+        SlurmClient().nodes()
+
+
+def test_a_partition_in_no_known_shape(play: Play) -> None:
+    play(scontrol="echo 'PartitionName=x MaxTime=soon'")
+    with pytest.raises(SlurmError, match="Slurm's partitions"):
+        SlurmClient().partitions()
+
+
+def test_other_failures_of_scontrol_are_not_taken_for_an_old_one(play: Play) -> None:
+    play(scontrol="echo 'Unable to contact slurm controller' >&2; exit 1", sinfo="exit 0")
+    with pytest.raises(CommandError, match="Unable to contact"):
+        SlurmClient().nodes()
+
+
+def test_no_controller(play: Play) -> None:
+    play(scontrol="echo 'Slurmctld(primary) at h is DOWN'; exit 1")
+    assert not SlurmClient().is_up()
+    with pytest.raises(CommandError):
+        SlurmClient().version()
+
+
+def test_a_config_without_version(play: Play) -> None:
+    play(scontrol="echo 'SLURM_VERSION = soon'")
+    with pytest.raises(SlurmError, match="no version"):
+        SlurmClient().version()
+
+
+def test_the_named_slurm_conf_is_used(play: Play, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SLURM_CONF", "/other")
+    play(scontrol='echo "SLURM_CONF = $SLURM_CONF"')
+    assert SlurmClient("/this").config() == {"SLURM_CONF": "/this"}
+    assert SlurmClient("").config() == {"SLURM_CONF": "/other"}
+
+
+@pytest.mark.parametrize(
+    ("version", "spelling"),
+    [
+        ((20, 11, 9), Spelling.BARE),
+        ((21, 8, 0), Spelling.COLON),
+        ((22, 5, 8), Spelling.COLON),
+        ((23, 2, 7), Spelling.COLON),
+        ((23, 11, 0), Spelling.SLASH),
+        ((26, 5, 5), Spelling.SLASH),
+    ],
+)
+def test_spelling_by_version(version: tuple[int, int, int], spelling: Spelling) -> None:
+    assert spelling_of_version(version) is spelling
