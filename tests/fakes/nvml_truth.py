@@ -93,7 +93,7 @@ def _value(steps: Steps, t_ms: int) -> int:
 
 
 def _area(steps: Steps, t0_ms: int, t1_ms: int) -> int:
-    ends = [at_ms for at_ms, _ in steps[1:]] + [t1_ms]
+    ends = [at_ms for at_ms, _ in steps[1:]] + [t1_ms] * bool(steps)
     return sum(
         milliwatts * max(0, min(end_ms, t1_ms) - max(at_ms, t0_ms))
         for (at_ms, milliwatts), end_ms in zip(steps, ends, strict=True)
