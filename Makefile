@@ -41,7 +41,7 @@ lint: ## style, types and import arrows
 	@mkdir -p .typecheck/fairwatt
 	@for room in $(ROOMS); do ln -sfn ../../$$room .typecheck/fairwatt/$$room; done
 	$(VENV)/bin/mypy $(addprefix -p fairwatt.,$(ROOMS))
-	$(VENV)/bin/lint-imports --no-cache
+	PYTHONPATH=.typecheck $(VENV)/bin/lint-imports --no-cache
 
 .PHONY: bench-hook
 bench-hook: setup ## submits per second on a live controller: no plugin, trivial Lua, ours

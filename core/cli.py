@@ -22,6 +22,11 @@ class _RoomCommands(click.Group):
     def list_commands(self, ctx: click.Context) -> list[str]:
         return sorted(_registered())
 
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        rows = [(name, _short_help(entry)) for name, entry in sorted(_registered().items())]
+        with formatter.section("Commands"):
+            formatter.write_dl(rows)
+
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         entry = _registered().get(cmd_name)
         return None if entry is None else _loaded(entry)
@@ -29,6 +34,14 @@ class _RoomCommands(click.Group):
 
 def _registered() -> dict[str, EntryPoint]:
     return {entry.name: entry for entry in entry_points(group=COMMAND_GROUP)}
+
+
+def _short_help(entry: EntryPoint) -> str:
+    """A command that cannot be loaded says why in the list, and hides no other."""
+    try:
+        return _loaded(entry).get_short_help_str(limit=120)
+    except click.ClickException as error:
+        return f"({error.message})"
 
 
 def _loaded(entry: EntryPoint) -> click.Command:

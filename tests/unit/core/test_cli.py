@@ -32,6 +32,16 @@ def test_the_group_lists_every_command() -> None:
     assert cli.cli.list_commands(click.Context(cli.cli)) == NAMES
 
 
+def test_help_lists_every_command_even_one_that_cannot_be_loaded(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    register(monkeypatch, web="no_such_package.web:command", doctor="fairwatt.core.doctor:doctor")
+    done = CliRunner().invoke(cli.cli, ["--help"])
+    assert done.exit_code == 0
+    assert "doctor  Check this host's set-up" in done.output
+    assert "needs the Python package no_such_package" in done.output
+
+
 def test_our_own_error_is_one_line(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
