@@ -58,7 +58,8 @@ def decode(cred: str, socket: str | None) -> Credential:
     """Return what a credential carries; expired, rewound and replayed ones are refused.
 
     Raises:
-        AuthError: libmunge is missing, munged is away or the credential is not good.
+        AuthError: the credential is not good; or, with status 503, libmunge is missing or
+            munged is away.
     """
     lib = _library()
     buffer, length = ctypes.c_void_p(), ctypes.c_int()
@@ -96,11 +97,13 @@ def _library() -> ctypes.CDLL:
     try:
         lib = ctypes.CDLL(LIBRARY)
     except OSError as error:
-        raise AuthError(
+        missing = AuthError(
             f"{LIBRARY} cannot be loaded: {error}",
             place="munge",
             remedy="install munge (Debian: libmunge2, EL: munge-libs)",
-        ) from error
+        )
+        missing.status = 503
+        raise missing from error
     lib.munge_ctx_create.restype = ctypes.c_void_p
     lib.munge_ctx_destroy.argtypes = [ctypes.c_void_p]
     lib.munge_ctx_destroy.restype = None
@@ -145,12 +148,17 @@ def _context(lib: ctypes.CDLL, socket: str | None) -> Iterator[ctypes.c_void_p]:
 
 def _refusal(lib: ctypes.CDLL, ctx: ctypes.c_void_p, status: int, socket: str | None) -> AuthError:
     text = lib.munge_ctx_strerror(ctx) or lib.munge_strerror(status) or b"unknown error"
-    return AuthError(
+    error = AuthError(
         f"munge: {text.decode('utf-8', 'replace')}",
         place=socket or "default munge socket",
         remedy=_REMEDIES.get(status),
     )
+    if status in _OUR_SIDE:
+        error.status = 503
+    return error
 
+
+_OUR_SIDE = (5, 6, 7)  # no memory, no socket, no answer: nothing is wrong with the credential
 
 # munge_err_t values that an admin can act on.
 _REMEDIES = {

@@ -49,8 +49,9 @@ def test_an_empty_payload_comes_back(munge_socket):
 def test_a_replayed_credential_is_refused(munge_socket):
     cred = encode(b"once", munge_socket)
     decode(cred, munge_socket)
-    with pytest.raises(AuthError, match=r"Replayed credential.*encode a new credential"):
+    with pytest.raises(AuthError, match=r"Replayed credential.*encode a new credential") as caught:
         decode(cred, munge_socket)
+    assert caught.value.status == 403
 
 
 def test_a_tampered_credential_is_refused(munge_socket):

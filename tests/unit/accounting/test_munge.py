@@ -12,7 +12,7 @@ from fairwatt.core.errors import AuthError
 def test_a_missing_munged_is_named_with_its_socket(tmp_path):
     with pytest.raises(AuthError, match=r"gone\.sock: munge: .*start munged") as caught:
         munge.encode(b"x", str(tmp_path / "gone.sock"))
-    assert caught.value.status == 403
+    assert caught.value.status == 503
 
 
 def test_decode_needs_munged_too(tmp_path):
@@ -21,8 +21,9 @@ def test_decode_needs_munged_too(tmp_path):
 
 
 def test_text_that_is_no_credential_is_refused():
-    with pytest.raises(AuthError, match="not a munge credential"):
+    with pytest.raises(AuthError, match="not a munge credential") as caught:
         munge.decode("MUNGE:é:", None)
+    assert caught.value.status == 403
 
 
 def test_a_missing_library_says_what_to_install(monkeypatch):

@@ -1,0 +1,172 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The collector's HTTP side: takes nodes' events into the store, one body at a time.
+
+`POST /v1/events` wants `Authorization: Munge <credential>` whose payload is the lowercase hex
+sha256 of the body. Answers are JSON: 200 `{"accepted", "duplicates"}`, else `{"error"}` with
+400 (the body), 403 (the credential), 413 (its size) or 503 (our side: keep it and try again).
+"""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+import logging
+import threading
+from collections.abc import Callable, Collection
+from contextlib import AbstractContextManager
+from dataclasses import dataclass, field
+from typing import Any
+
+from flask import Flask, Response, jsonify, request
+from sqlite_utils import Database
+from werkzeug.exceptions import HTTPException, RequestEntityTooLarge
+
+from fairwatt.accounting.cycle import Repeater, import_and_refresh, prepare_store, refresh, site_of
+from fairwatt.accounting.ingest import ingest
+from fairwatt.core import munge
+from fairwatt.core.config import Config
+from fairwatt.core.errors import AuthError, ConfigError, IngestError, StoreError
+from fairwatt.core.events import decode_body
+
+__all__ = ["CollectorSettings", "create_app", "serve"]
+
+SCHEME = "Munge "
+THREADS = 4
+GRACE_S = 10
+
+_log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class CollectorSettings:
+    """What the HTTP side needs: who may deliver, how much, and munge's socket ("": default)."""
+
+    node_uids: Collection[int]
+    max_body_bytes: int
+    munge_socket: str = ""
+    lock: AbstractContextManager[object] = field(default_factory=threading.Lock)
+    """Held while the store is written: one writer in this process."""
+
+
+def create_app(
+    db: Database, settings: CollectorSettings, *, on_news: Callable[[], None] = lambda: None
+) -> Flask:
+    """Return the WSGI application over an open store; `on_news` is called after new events."""
+    app = Flask("fairwatt.collector", static_folder=None)
+    app.config["MAX_CONTENT_LENGTH"] = settings.max_body_bytes
+
+    @app.post("/v1/events")
+    def events() -> Response:
+        digest = _proven_digest(settings)
+        body = request.get_data(cache=False)
+        if not hmac.compare_digest(digest, hashlib.sha256(body).hexdigest().encode()):
+            raise AuthError(
+                "the credential belongs to another body",
+                place="POST /v1/events",
+                remedy="its payload is the lowercase hex sha256 of the body",
+            )
+        batch = decode_body(body)
+        with settings.lock:
+            accepted, duplicates = ingest(db, batch)
+        if accepted:
+            on_news()
+        return jsonify(accepted=accepted, duplicates=duplicates)
+
+    @app.get("/healthz")
+    def healthz() -> Response:
+        db.execute("SELECT 1 FROM meta").fetchone()
+        return jsonify(ok=True)
+
+    app.register_error_handler(IngestError, _refused)
+    app.register_error_handler(StoreError, _our_fault)
+    app.register_error_handler(HTTPException, _http_error)
+    app.register_error_handler(Exception, _unforeseen)
+    return app
+
+
+def serve(config: Config) -> None:
+    """Serve until SIGTERM, with one process and the import thread beside it.
+
+    Raises:
+        ConfigError, StoreError: before anything is served.
+    """
+    from fairwatt.accounting.server import run_server
+
+    site = site_of(config)
+    # Once here, so that a fault is told to who started us; the worker opens its own.
+    prepare_store(site).close()
+
+    def build() -> tuple[Flask, Repeater]:
+        settings = CollectorSettings(
+            node_uids=frozenset(config["collector.node_uids"]),
+            max_body_bytes=config["collector.max_body_bytes"],
+            munge_socket=config["site.munge_socket"],
+        )
+        own = prepare_store(site)
+        repeater = Repeater(
+            lambda: import_and_refresh(own, site, lock=settings.lock),
+            lambda: refresh(own, site, settings.lock),
+            config["collector.sync_s"],
+        )
+        return create_app(prepare_store(site), settings, on_news=repeater.wake), repeater
+
+    run_server(_bind(config["collector.listen"]), build, threads=THREADS, grace_s=GRACE_S)
+
+
+def _proven_digest(settings: CollectorSettings) -> bytes:
+    """The payload of a good credential of an allowed user."""
+    header = request.headers.get("Authorization", "")
+    if not header.startswith(SCHEME):
+        raise AuthError(
+            "no munge credential",
+            place="POST /v1/events",
+            remedy="send `Authorization: Munge <credential>`",
+        )
+    credential = munge.decode(header.removeprefix(SCHEME).strip(), settings.munge_socket)
+    if credential.uid not in settings.node_uids:
+        raise AuthError(
+            "this user may not deliver events",
+            place="POST /v1/events",
+            value=credential.uid,
+            remedy="run the agent as root, or add its uid to collector.node_uids",
+        )
+    return credential.payload
+
+
+def _bind(listen: str) -> str:
+    host, _, port = listen.rpartition(":")
+    if not host or not port.isdigit():
+        raise ConfigError(
+            "not an address and port",
+            place="collector.listen",
+            value=listen,
+            remedy="write 127.0.0.1:8181 or [::1]:8181",
+        )
+    return listen
+
+
+def _refused(error: IngestError) -> tuple[Response, int]:
+    _log.warning("refused a delivery from %s: %s", request.remote_addr, error)
+    return _answer(str(error), error.status)
+
+
+def _our_fault(error: StoreError) -> tuple[Response, int]:
+    _log.error("store: %s", error)
+    return _answer(str(error), 503)
+
+
+def _http_error(error: HTTPException) -> tuple[Response, int]:
+    if isinstance(error, RequestEntityTooLarge):
+        limit = request.max_content_length
+        return _answer(f"body larger than {limit} bytes; see collector.max_body_bytes", 413)
+    return _answer(f"{error.name}: {request.method} {request.path}", error.code or 500)
+
+
+def _unforeseen(error: Exception) -> tuple[Response, int]:
+    _log.exception("request failed", exc_info=error)
+    return _answer("internal error; see the collector's log", 503)
+
+
+def _answer(message: str, status: int) -> tuple[Response, int]:
+    body: dict[str, Any] = {"error": message}
+    return jsonify(body), status

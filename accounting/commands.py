@@ -1,0 +1,93 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The accounting room's commands: `fairwatt collector`, `fairwatt sync`, `fairwatt job`."""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+import pwd
+import threading
+
+import click
+
+from fairwatt.accounting.cycle import Repeater, import_and_refresh, prepare_store, site_of
+from fairwatt.accounting.render import as_json, as_text
+from fairwatt.accounting.store import open_reader
+from fairwatt.core import config as config_module
+from fairwatt.core.config import Config
+from fairwatt.core.logs import setup
+
+__all__ = ["collector", "job", "sync"]
+
+
+@click.command()
+@click.option("-v", "--verbose", is_flag=True, help="Log every step.")
+def collector(verbose: bool) -> None:
+    """Take the nodes' events, import from Slurm, keep the ledger. Runs until SIGTERM."""
+    setup(verbose)
+    # Flask and gunicorn come with the extra `dashboard`; the other commands do without.
+    from fairwatt.accounting.collector import serve
+
+    serve(_config())
+
+
+@click.command()
+@click.option("--once", is_flag=True, help="Import once, print what was found and end.")
+@click.option("--json", "json_", is_flag=True, help="Print the result as JSON (with --once).")
+@click.option("-v", "--verbose", is_flag=True, help="Log every step.")
+def sync(once: bool, json_: bool, verbose: bool) -> None:
+    """Import runs and accounts from Slurm; without --once, every collector.sync_s seconds."""
+    setup(verbose)
+    config = _config()
+    site = site_of(config)
+    db = prepare_store(site)
+    if once:
+        done = import_and_refresh(db, site)
+        result = {"seen": done.seen, "changed": done.changed, "rejected": done.rejected}
+        words = f"{done.seen} runs read, {done.changed} new or changed, {done.rejected} left out"
+        click.echo(json.dumps(result) if json_ else words)
+        return
+    interval_s = config["collector.sync_s"] or 300.0
+    repeater = Repeater(lambda: import_and_refresh(db, site), lambda: None, interval_s)
+    repeater.start()
+    try:
+        threading.Event().wait()
+    except KeyboardInterrupt:
+        repeater.stop()
+
+
+@click.command()
+@click.argument("job_id", type=click.IntRange(min=1))
+@click.option("--cluster", default=None, help="Cluster name; default: site.cluster.")
+@click.option("--json", "json_", is_flag=True, help="Print JSON instead of tables.")
+def job(job_id: int, cluster: str | None, json_: bool) -> None:
+    """Show a job: what it asked, got and used, its energy and carbon, and what was rewritten.
+
+    Root sees every job; everybody else what they see on the web page.
+    """
+    logging.basicConfig(level=logging.WARNING)
+    # The reports are needed by this command only.
+    from fairwatt.accounting.reports.job import job_report
+    from fairwatt.accounting.reports.scope import scope_of
+
+    config = _config()
+    db = open_reader(config["collector.database"])
+    try:
+        scope = scope_of(db, _user(), admin=os.geteuid() == 0)
+        tables = job_report(db, scope, cluster or config["site.cluster"], job_id)
+    finally:
+        db.close()
+    click.echo(as_json(tables) if json_ else as_text(tables))
+
+
+def _config() -> Config:
+    return config_module.load(config_module.find())
+
+
+def _user() -> str:
+    """The name of the real user: the scope must not depend on an environment variable."""
+    try:
+        return pwd.getpwuid(os.getuid()).pw_name
+    except KeyError:
+        return ""

@@ -1,0 +1,205 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What the collector does again and again: import from Slurm, settle, roll up."""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass
+from pathlib import Path
+from zoneinfo import ZoneInfo
+
+from sqlite_utils import Database
+
+from fairwatt.accounting.carbon import (
+    FactorFile,
+    check_zone,
+    load_factors,
+    store_factors,
+    store_pue,
+)
+from fairwatt.accounting.days import site_zone
+from fairwatt.accounting.rollup import mark_open_days, rollup
+from fairwatt.accounting.settle import settle
+from fairwatt.accounting.slurmdb import SlurmDb
+from fairwatt.accounting.store import open_store, transaction
+from fairwatt.accounting.sync import AccountingSource, Imported, last_import_ts, sync
+from fairwatt.core.catalogue import Catalogue, load_catalogue
+from fairwatt.core.config import Config
+from fairwatt.core.errors import CommandError, FairwattError
+
+__all__ = ["Repeater", "Site", "import_and_refresh", "prepare_store", "refresh", "site_of"]
+
+_log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class Site:
+    """The settings that import and rollup need, checked once."""
+
+    database: Path
+    cluster: str
+    zone: ZoneInfo
+    carbon_zone: str
+    pue: float
+    factors: FactorFile
+    catalogue: Catalogue
+    slurm_conf: str
+    overlap_s: int
+
+
+def site_of(config: Config) -> Site:
+    """Read what accounting needs from the configuration and the files it names.
+
+    Raises:
+        ConfigError: an unknown time zone, a bad factor file, a zone without factors.
+        CatalogueError: a bad file in site.catalogue_dir.
+    """
+    factors = load_factors(config["carbon.factors_file"] or None)
+    check_zone(factors, config["carbon.zone"])
+    return Site(
+        database=Path(config["collector.database"]),
+        cluster=config["site.cluster"],
+        zone=site_zone(config["site.timezone"]),
+        carbon_zone=config["carbon.zone"],
+        pue=config["carbon.pue"],
+        factors=factors,
+        catalogue=load_catalogue(config["site.catalogue_dir"] or None),
+        slurm_conf=config["site.slurm_conf"],
+        overlap_s=config["collector.sync_overlap_s"],
+    )
+
+
+def prepare_store(site: Site) -> Database:
+    """Open the store and bring its carbon factors and PUE up to date.
+
+    Raises:
+        StoreError: it cannot be opened.
+        ConfigError: the PUE is not possible.
+    """
+    db = open_store(site.database)
+    with transaction(db) as connection:
+        store_factors(connection, site.factors)
+        store_pue(connection, site.pue, int(time.time()))
+    return db
+
+
+def refresh(db: Database, site: Site, lock: AbstractContextManager[object] | None = None) -> int:
+    """Settle what nodes sent and recompute dirty days; returns how many days those were.
+
+    Running jobs count until the last import: then they were known to run.
+    """
+    with lock or nullcontext():
+        settle(db, site.cluster, site.zone)
+        now_ts = last_import_ts(db.conn, site.cluster) or int(time.time())
+        with transaction(db) as connection:
+            mark_open_days(connection, site.zone, now_ts)
+        return rollup(db, site.cluster, site.zone, site.carbon_zone, now_ts)
+
+
+def import_and_refresh(
+    db: Database,
+    site: Site,
+    *,
+    source: AccountingSource | None = None,
+    lock: AbstractContextManager[object] | None = None,
+) -> Imported:
+    """One whole round: import from Slurm, settle, roll up.
+
+    Raises:
+        CommandError: Slurm does not answer; what nodes sent is settled nevertheless.
+    """
+    try:
+        return sync(
+            db,
+            source or SlurmDb(site.slurm_conf),
+            cluster=site.cluster,
+            catalogue=site.catalogue,
+            zone=site.zone,
+            overlap_s=site.overlap_s,
+            lock=lock,
+        )
+    finally:
+        refresh(db, site, lock)
+
+
+class Repeater:
+    """A thread that imports every `interval_s` and settles soon after `wake`.
+
+    A fault is logged once until it changes or goes, and tried again at the next round.
+
+    Args:
+        run_import: imports and refreshes.
+        run_refresh: refreshes alone.
+        interval_s: seconds between imports; 0: none.
+        settle_s: how long to gather deliveries before settling them.
+    """
+
+    def __init__(
+        self,
+        run_import: Callable[[], object],
+        run_refresh: Callable[[], object],
+        interval_s: float,
+        settle_s: float = 1.0,
+    ) -> None:
+        self._import = run_import
+        self._refresh = run_refresh
+        self._interval_s = interval_s
+        self._settle_s = min(settle_s, interval_s) if interval_s else settle_s
+        self._news = threading.Event()
+        self._end = threading.Event()
+        self._fault = ""
+        self._thread = threading.Thread(target=self._run, name="fairwatt-cycle", daemon=True)
+
+    def start(self) -> None:
+        """Begin with an import at once."""
+        self._thread.start()
+
+    def wake(self) -> None:
+        """Say that there is something to settle."""
+        self._news.set()
+
+    def stop(self, timeout_s: float = 10.0) -> None:
+        """End after the step that is running now."""
+        self._end.set()
+        self._news.set()
+        self._thread.join(timeout_s)
+
+    def _run(self) -> None:
+        due = time.monotonic() if self._interval_s else float("inf")
+        while not self._end.is_set():
+            if time.monotonic() >= due:
+                self._news.clear()
+                self._try(self._import)
+                due = time.monotonic() + self._interval_s
+            elif self._wait_for_news(due):
+                self._try(self._refresh)
+
+    def _wait_for_news(self, due: float) -> bool:
+        """Sleep until news or the next import; True after news, once its burst is over."""
+        left_s = None if due == float("inf") else max(0.0, due - time.monotonic())
+        if not self._news.wait(left_s) or self._end.wait(self._settle_s):
+            return False
+        self._news.clear()
+        return True
+
+    def _try(self, step: Callable[[], object]) -> None:
+        try:
+            step()
+        except FairwattError as error:
+            self._report(str(error), "Slurm is away" if isinstance(error, CommandError) else "")
+        except Exception:
+            # The thread must outlive any surprise: deliveries go on, the next round tries again.
+            _log.exception("accounting round failed")
+        else:
+            if self._fault and step is self._import:
+                _log.info("accounting works again")
+                self._fault = ""
+
+    def _report(self, fault: str, head: str) -> None:
+        if fault != self._fault:
+            _log.warning("%s%s; it is tried again", f"{head}: " if head else "", fault)
+            self._fault = fault

@@ -1,0 +1,169 @@
+# SPDX-License-Identifier: Apache-2.0
+"""One import from Slurm into the store: accounts, ended runs since the last time, open runs."""
+
+from __future__ import annotations
+
+import logging
+import sqlite3
+import time
+from collections.abc import Iterable, Iterator
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass, replace
+from typing import Protocol
+from zoneinfo import ZoneInfo
+
+from sqlite_utils import Database
+
+from fairwatt.accounting.accounts import AccountTree, write_accounts
+from fairwatt.accounting.quality import RunFlag
+from fairwatt.accounting.runs import Changes, upsert_runs
+from fairwatt.accounting.sacct import Rejected, SacctRun
+from fairwatt.accounting.store import get_meta, set_meta, transaction
+from fairwatt.core.catalogue import Catalogue
+
+__all__ = ["AccountingSource", "Imported", "flag_runaways", "last_import_ts", "sync"]
+
+FIRST_IMPORT_S = 366 * 86_400
+"""How far back the first import looks."""
+
+RUNAWAY_GRACE_S = 60
+BATCH = 5_000
+REJECTED_CHARS = 500
+
+_log = logging.getLogger(__name__)
+
+
+class AccountingSource(Protocol):
+    """Where runs and accounts come from; `slurmdb.SlurmDb` is the real one."""
+
+    def ended(
+        self, since_ts: int, until_ts: int
+    ) -> Iterator[tuple[list[SacctRun], list[Rejected]]]:
+        """Yield the runs that ended in [since, until]."""
+
+    def open(self, now_ts: int) -> tuple[list[SacctRun], list[Rejected]]:
+        """Return the runs that have not ended."""
+
+    def running_job_ids(self) -> frozenset[int] | None:
+        """Return the jobs that the controller has started, None if it is away."""
+
+    def accounts(self) -> AccountTree:
+        """Return accounts and memberships."""
+
+
+@dataclass(frozen=True)
+class Imported:
+    """What one import did: runs read, runs new or changed, rows that were no runs."""
+
+    seen: int
+    changed: int
+    rejected: int
+
+
+def sync(
+    db: Database,
+    source: AccountingSource,
+    *,
+    cluster: str,
+    catalogue: Catalogue,
+    zone: ZoneInfo,
+    overlap_s: int,
+    lock: AbstractContextManager[object] | None = None,
+) -> Imported:
+    """Import what is new; doing it twice changes nothing.
+
+    Args:
+        db: the store.
+        source: Slurm.
+        cluster: whose watermark is used.
+        catalogue: knows what part of a board a GPU type is.
+        zone: in which changed days are marked.
+        overlap_s: how far before the last import this one begins.
+        lock: held while the store is written, not while Slurm is asked.
+
+    Raises:
+        CommandError: Slurm does not answer; what was written before stays, and the next import
+            begins at the same time again.
+        StoreError: the store cannot be written.
+    """
+    guard = lock or nullcontext()
+    now_ts = int(time.time())
+    # The controller first: what started after this question is no runaway.
+    alive = source.running_job_ids()
+    tree = source.accounts()
+    with guard, transaction(db) as connection:
+        write_accounts(connection, tree)
+    total = Imported(0, 0, 0)
+    for runs, rejected in _pages(db, source, cluster, overlap_s, now_ts):
+        flagged = flag_runaways(runs, alive, now_ts - RUNAWAY_GRACE_S)
+        with guard, transaction(db) as connection:
+            changes = upsert_runs(connection, flagged, catalogue, zone, now_ts)
+            _keep_rejected(connection, rejected)
+        total = _sum(total, changes, len(rejected))
+    with guard, transaction(db) as connection:
+        set_meta(connection, _watermark(cluster), str(now_ts))
+    return total
+
+
+def last_import_ts(connection: sqlite3.Connection, cluster: str) -> int | None:
+    """Return when the last complete import of a cluster began, None if there was none."""
+    text = get_meta(connection, _watermark(cluster))
+    return None if text is None else int(text)
+
+
+def flag_runaways(
+    runs: Iterable[SacctRun], alive: frozenset[int] | None, before_ts: int
+) -> list[SacctRun]:
+    """Mark runs that slurmdbd calls running but the controller does not know.
+
+    Nothing is marked when the controller is away (`alive` None), or started after `before_ts`.
+    """
+    if alive is None:
+        return list(runs)
+    return [
+        replace(row, flags=row.flags | RunFlag.RUNAWAY) if _lost(row, alive, before_ts) else row
+        for row in runs
+    ]
+
+
+def _lost(row: SacctRun, alive: frozenset[int], before_ts: int) -> bool:
+    run = row.run
+    return (
+        run.end_ts is None
+        and run.start_ts is not None
+        and run.start_ts < before_ts
+        and run.key.job_id not in alive
+    )
+
+
+def _pages(
+    db: Database, source: AccountingSource, cluster: str, overlap_s: int, now_ts: int
+) -> Iterator[tuple[list[SacctRun], list[Rejected]]]:
+    last_ts = last_import_ts(db.conn, cluster)
+    since_ts = now_ts - FIRST_IMPORT_S if last_ts is None else last_ts - overlap_s
+    # Open runs first: one that ends meanwhile is then found as ended, never lost between.
+    yield source.open(now_ts)
+    for runs, rejected in source.ended(since_ts, now_ts):
+        for start in range(0, max(1, len(runs)), BATCH):
+            yield runs[start : start + BATCH], rejected if start == 0 else []
+
+
+def _keep_rejected(connection: sqlite3.Connection, rejected: Iterable[Rejected]) -> None:
+    """Keep and log each row once: the overlap brings it back at every import."""
+    for item in rejected:
+        line = item.line[:REJECTED_CHARS]
+        done = connection.execute(
+            "INSERT OR IGNORE INTO rejected_row VALUES ('sacct', ?, ?)", (line, item.reason)
+        )
+        if done.rowcount:
+            _log.warning("sacct row left out: %s: %r", item.reason, line[:120])
+
+
+def _sum(total: Imported, changes: Changes, rejected: int) -> Imported:
+    return Imported(
+        total.seen + changes.seen, total.changed + changes.changed, total.rejected + rejected
+    )
+
+
+def _watermark(cluster: str) -> str:
+    return f"sync.{cluster}.until_ts"
