@@ -57,6 +57,8 @@ class PartitionFacts:
     default: bool
     max_time_s: int | None
     billing_weights: str
+    open_to_all: bool = True
+    """No list of accounts, groups or QOS limits who may use it, and it is not for root only."""
 
 
 class SlurmClient:
@@ -166,7 +168,15 @@ def _partition(line: str) -> PartitionFacts:
         default=facts["Default"] == "YES",
         max_time_s=_seconds(facts["MaxTime"]),
         billing_weights=facts.get("TRESBillingWeights", ""),
+        open_to_all=_is_open(facts),
     )
+
+
+def _is_open(facts: Mapping[str, str]) -> bool:
+    """Whether nothing but limits stands between a user and this partition."""
+    lists = [facts.get(f"Allow{who}", "ALL") for who in ("Groups", "Accounts", "Qos")]
+    denied = [facts.get(f"Deny{who}", "") for who in ("Accounts", "Qos")]
+    return set(lists) == {"ALL"} and not any(denied) and facts.get("RootOnly", "NO") == "NO"
 
 
 def _seconds(text: str) -> int | None:

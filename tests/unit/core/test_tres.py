@@ -33,6 +33,8 @@ def test_usage_text_does_not_count_as_gpus() -> None:  # E2
         ("mem=1.95T", round(Decimal("1.95") * 2**40)),
         ("mem=4000", 4000 * 2**20),
         ("mem=16g", 16 * 2**30),
+        ("mem=1.0005K", 1025),  # 1024.512 bytes: the nearest whole
+        ("mem=1.0004K", 1024),
         ("mem=18446744073709551614", None),
         ("cpu=1", None),
     ],
