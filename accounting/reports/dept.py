@@ -40,7 +40,7 @@ from fairwatt.accounting.reports.usage import (
     usage_series,
 )
 from fairwatt.accounting.reports.waits import Waits, waits_by_group
-from fairwatt.accounting.reports.words import headline_rows
+from fairwatt.accounting.reports.words import HEADLINES, dept_headlines
 from fairwatt.accounting.store import data_version
 from fairwatt.core.records import Column, Table
 
@@ -95,7 +95,9 @@ class _Facts:
 def dept_report(
     db: sqlite3.Connection, scope: Scope, cluster: str, account: str, period: Period
 ) -> list[Table]:
-    """Return the tables summary, headlines, accounts, waste, waits, gpu_types, energy, series, months.
+    """Return the tables of a department.
+
+    They are summary, headlines, accounts, waste, waits, gpu_types, energy, series and months.
 
     Raises:
         NotFoundError: the account is missing or out of scope.
@@ -156,13 +158,8 @@ def _summary(facts: _Facts) -> Table:
 
 
 def _headlines(facts: _Facts, summary: Table) -> Table:
-    columns = (
-        column("topic", "Topic", "text", "What the line is about."),
-        column("value", "Value", "text", "The number, with its unit."),
-        column("sentence", "In words", "text", "The same in one plain sentence."),
-    )
-    rows = headline_rows(summary.records()[0], facts.standing.parent)
-    return _table(facts, "headlines", "Headlines", columns, rows)
+    rows = dept_headlines(summary.records()[0], facts.standing.parent)
+    return _table(facts, "headlines", "Headlines", HEADLINES, rows)
 
 
 def _accounts(facts: _Facts) -> Table:
@@ -335,7 +332,7 @@ def _months(facts: _Facts, monthly: Mapping[tuple[str, str], Usage]) -> Table:
 
 
 def _group_order(facts: _Facts) -> list[str]:
-    """Children by name, the account's own runs last; groups without shares and use are left out."""
+    """Children by name, the account's own runs last; without shares and use they are left out."""
     names = set(facts.usage) | {g for g, e in facts.entitled.items() if g or e}
     order = sorted(name for name in names if name)
     own = facts.usage.get("", Usage())

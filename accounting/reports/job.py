@@ -10,8 +10,9 @@ from typing import Any
 from fairwatt.accounting.reports.columns import CARBON, column
 from fairwatt.accounting.reports.decision import read_decision
 from fairwatt.accounting.reports.flags import flag_words, method_words
-from fairwatt.accounting.reports.footprint import footprints
+from fairwatt.accounting.reports.footprint import Footprint, footprints
 from fairwatt.accounting.reports.scope import Scope, select
+from fairwatt.accounting.reports.words import HEADLINES, job_headlines
 from fairwatt.accounting.store import data_version
 from fairwatt.core.errors import GrammarError, NotFoundError
 from fairwatt.core.records import Column, Table
@@ -59,8 +60,18 @@ _FACTS = (
 )
 
 
-def job_report(db: sqlite3.Connection, scope: Scope, cluster: str, job_id: int) -> list[Table]:
-    """Return the tables runs (newest first), resources, rewrite, energy and carbon of a job.
+def job_report(
+    db: sqlite3.Connection,
+    scope: Scope,
+    cluster: str,
+    job_id: int,
+    *,
+    carbon_zone: str | None = None,
+) -> list[Table]:
+    """Return the tables runs, headlines, resources, rewrite, energy and carbon of a job.
+
+    Runs come newest first. `carbon_zone` is the setting carbon.zone; without it carbon is
+    unknown.
 
     Raises:
         NotFoundError: there is no such job within the scope.
@@ -71,12 +82,15 @@ def job_report(db: sqlite3.Connection, scope: Scope, cluster: str, job_id: int) 
         raise NotFoundError("no such job in your view", place="job", value=f"{cluster}/{job_id}")
     energy = select(db, scope, _ENERGY, key)
     version = data_version(db)
+    found = footprints(db, [run["run_id"] for run in runs], carbon_zone)
+    headlines = job_headlines(_headline_facts(runs[0], energy, found))
     return [
         _table("runs", "What happened", _FACTS, [_facts(run) for run in runs], version),
+        _table("headlines", "Headlines", HEADLINES, headlines, version),
         _resources(runs[0], energy, version),
         _rewrite(runs[0], version),
         _energy(energy, version),
-        _carbon(db, runs, version),
+        _carbon(runs, found, version),
     ]
 
 
@@ -123,13 +137,34 @@ def _gpu_row(run: dict[str, Any], energy: Sequence[tuple[Any, ...]]) -> tuple[An
     decision = read_decision(run["decision"])
     asked = decision.asked if decision and decision.asked else gpu_words(run["req_tres"])
     given = gpu_words(run["alloc_tres"])
-    known = [(e[7], e[8]) for e in energy if e[7] is not None and e[0] == run["restart_cnt"]]
-    span = sum(measured_s for _, measured_s in known)
-    util = sum(util * measured_s for util, measured_s in known) / span if span else None
+    util = _mean_util(run, energy)
     if given is None and asked is None:
         return ("GPUs", "none", "none", "none", None)
     used = UNKNOWN if util is None else f"busy {util:.0%} of the time".replace("%", " %")
     return ("GPUs", asked or UNKNOWN, given or "none", used, util)
+
+
+def _mean_util(run: dict[str, Any], energy: Sequence[tuple[Any, ...]]) -> float | None:
+    """Utilisation of the run's boards, weighted by how long each was measured."""
+    known = [(e[7], e[8]) for e in energy if e[7] is not None and e[0] == run["restart_cnt"]]
+    span_s = sum(measured_s for _, measured_s in known)
+    return sum(util * measured_s for util, measured_s in known) / span_s if span_s else None
+
+
+def _headline_facts(
+    run: dict[str, Any], energy: Sequence[tuple[Any, ...]], found: dict[int, Footprint]
+) -> dict[str, Any]:
+    """The energy is the boards' as long as one of them is known; carbon has its own sum."""
+    known = [row[6] for row in energy if row[6] is not None]
+    emitted = [footprint.co2_mg for footprint in found.values()]
+    return {
+        "wait_s": _span(run["eligible_ts"], run["start_ts"]),
+        "elapsed_s": run["elapsed_s"],
+        "gpus": gpu_words(run["alloc_tres"]),
+        "busy": _mean_util(run, energy),
+        "energy_mj": sum(known) if known else None,
+        "co2_mg": None if not emitted or None in emitted else sum(c for c in emitted if c),
+    }
 
 
 def _cpu_row(run: dict[str, Any]) -> tuple[Any, ...]:
@@ -201,22 +236,27 @@ def _energy(energy: Sequence[tuple[Any, ...]], version: int) -> Table:
     return _table("energy", "Energy by GPU", columns, rows, version)
 
 
-def _carbon(db: sqlite3.Connection, runs: list[dict[str, Any]], version: int) -> Table:
+def _carbon(runs: list[dict[str, Any]], found: dict[int, Footprint], version: int) -> Table:
     columns = (
         _RESTART,
         column("energy_mj", "Energy", "energy_mj", "GPU energy of the run, in mJ."),
         CARBON,
-        column("g_per_kwh", "Grid factor", "text", "Mean factor of the run's hours, g CO2e/kWh."),
+        column(
+            "g_per_kwh", "Grid, g CO2e/kWh", "text", "Factor of the run's hours, mean by energy."
+        ),
         column("pue", "PUE", "text", "Power usage effectiveness of the machine room."),
-        column("factor", "Factor", "text", "Zone, source and version of the factor."),
+        column("factor", "Factor from", "text", "Zone, kind, source and version of the factor."),
     )
-    found = footprints(db, [run["run_id"] for run in runs])
     rows = [
-        (run["restart_cnt"], f.energy_mj, f.co2_mg, f.factor_text, f.pue_text, f.source)
+        (run["restart_cnt"], f.energy_mj, f.co2_mg, _plain(f.g_per_kwh), _plain(f.pue), f.source)
         for run in runs
         if (f := found.get(run["run_id"]))
     ]
     return _table("carbon", "Carbon", columns, rows, version)
+
+
+def _plain(value: float | None) -> str | None:
+    return None if value is None else f"{value:g}"
 
 
 def _table(

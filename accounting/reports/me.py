@@ -22,6 +22,7 @@ from fairwatt.accounting.reports.period import Period
 from fairwatt.accounting.reports.scope import Scope, select
 from fairwatt.accounting.reports.usage import Usage, total, usage_by
 from fairwatt.accounting.reports.waits import waits_of_user
+from fairwatt.accounting.reports.words import HEADLINES, me_headlines
 from fairwatt.accounting.store import data_version
 from fairwatt.core.records import Table
 
@@ -40,13 +41,26 @@ _JOBS = """
     ORDER BY t.submit_ts DESC, t.run_id DESC LIMIT :limit"""
 
 
-def me_report(db: sqlite3.Connection, scope: Scope, period: Period) -> list[Table]:
-    """Return the tables summary, jobs (newest first) and days of the asker's own runs."""
+def me_report(
+    db: sqlite3.Connection, scope: Scope, period: Period, *, carbon_zone: str | None = None
+) -> list[Table]:
+    """Return the tables summary, headlines, jobs and days of the asker's own runs.
+
+    `carbon_zone` is the setting carbon.zone; without it the carbon of single jobs is unknown.
+    """
     daily = usage_by(db, scope, period, "day", user=scope.user)
     version = data_version(db)
+    summary = _summary(db, scope, period, total(daily.values()), version)
     return [
-        _summary(db, scope, period, total(daily.values()), version),
-        _jobs(db, scope, version),
+        summary,
+        Table(
+            name="headlines",
+            title="Headlines",
+            columns=HEADLINES,
+            rows=me_headlines(summary.records()[0]),
+            data_version=version,
+        ),
+        _jobs(db, scope, carbon_zone, version),
         _days(period, daily, version),
     ]
 
@@ -85,7 +99,7 @@ def _summary(
     )
 
 
-def _jobs(db: sqlite3.Connection, scope: Scope, version: int) -> Table:
+def _jobs(db: sqlite3.Connection, scope: Scope, carbon_zone: str | None, version: int) -> Table:
     columns = (
         column("cluster", "Cluster", "text", "Slurm cluster."),
         column("job_id", "Job", "integer", "Slurm job id."),
@@ -103,7 +117,7 @@ def _jobs(db: sqlite3.Connection, scope: Scope, version: int) -> Table:
         CARBON,
     )
     found = select(db, scope, _JOBS, {"user": scope.user, "limit": LAST_JOBS})
-    carbon = footprints(db, [row[0] for row in found])
+    carbon = footprints(db, [row[0] for row in found], carbon_zone)
     rows = [_job_row(row, carbon[row[0]].co2_mg if row[0] in carbon else None) for row in found]
     return Table(name="jobs", title="Last jobs", columns=columns, rows=rows, data_version=version)
 

@@ -17,7 +17,16 @@ from typing import Any
 
 from fairwatt.core.errors import NotFoundError, ReportError
 
-__all__ = ["Role", "Scope", "predicate", "require_account", "scope_of", "select", "subtree"]
+__all__ = [
+    "Role",
+    "Scope",
+    "departments",
+    "predicate",
+    "require_account",
+    "scope_of",
+    "select",
+    "subtree",
+]
 
 _MARK = "{scope}"
 _SUBTREE = """
@@ -102,6 +111,24 @@ def subtree(db: sqlite3.Connection, cluster: str, account: str) -> list[str]:
     """Return the account and all below it, deleted ones too: their use stays part of history."""
     rows = db.execute(_SUBTREE, {"cluster": cluster, "account": account})
     return sorted(name for (name,) in rows)
+
+
+def departments(db: sqlite3.Connection, scope: Scope, cluster: str) -> list[str]:
+    """Return the topmost accounts of a cluster whose reports the asker may see."""
+    granted = sorted(name for where, name in scope.accounts if where == cluster)
+    rows = db.execute(
+        "SELECT name FROM account WHERE cluster = :cluster"
+        " AND CASE WHEN :all THEN COALESCE(parent, '') = '' ELSE"
+        " name IN (SELECT value FROM json_each(:granted))"
+        " AND COALESCE(parent, '') NOT IN (SELECT value FROM json_each(:granted)) END"
+        " ORDER BY name",
+        {
+            "cluster": cluster,
+            "all": scope.role is Role.ADMIN,
+            "granted": json.dumps(granted),
+        },
+    )
+    return [name for (name,) in rows]
 
 
 def require_account(db: sqlite3.Connection, scope: Scope, cluster: str, account: str) -> None:

@@ -23,42 +23,32 @@ class Waits(NamedTuple):
     max_s: int
 
 
-# The end_ts condition follows from start >= :start; it lets the index on end_ts narrow the scan.
-_STARTED = """
-    {scope} AND t.start_ts >= :start AND t.start_ts < :end AND t.eligible_ts IS NOT NULL
-      AND (t.end_ts IS NULL OR t.end_ts >= :start)"""
-_RANKED = """
-    , ranked AS (
+# {runs} is a subquery of (name, wait_s); nearest rank: the place is p·n, rounded up.
+_QUANTILES = """
+    WITH ranked AS (
         SELECT name, wait_s, COUNT(*) OVER (PARTITION BY name) AS n,
                ROW_NUMBER() OVER (PARTITION BY name ORDER BY wait_s) AS place
-        FROM waits)
+        FROM ({runs}))
     SELECT name, n,
            MAX(CASE WHEN place = (n * 50 + 99) / 100 THEN wait_s END),
            MAX(CASE WHEN place = (n * 90 + 99) / 100 THEN wait_s END),
            MAX(wait_s)
     FROM ranked GROUP BY name"""
-_BY_GROUP = (
-    """
-    WITH member AS (
+# The end_ts condition follows from start >= :start; it lets the index on end_ts narrow the scan.
+_STARTED = """
+    {scope} AND t.start_ts >= :start AND t.start_ts < :end AND t.eligible_ts IS NOT NULL
+    AND (t.end_ts IS NULL OR t.end_ts >= :start)"""
+_GROUP_RUNS = """
+    SELECT m.name, MAX(t.start_ts - t.eligible_ts, 0) AS wait_s
+    FROM run t JOIN (
         SELECT json_extract(value, '$[0]') AS account, json_extract(value, '$[1]') AS name
-        FROM json_each(:groups)),
-    waits AS (
-        SELECT m.name, MAX(t.start_ts - t.eligible_ts, 0) AS wait_s
-        FROM run t JOIN member m ON m.account = t.account
-        WHERE t.cluster = :cluster AND """
-    + _STARTED
-    + ")"
-    + _RANKED
-)
-_OF_USER = (
-    """
-    WITH waits AS (
-        SELECT t.user AS name, MAX(t.start_ts - t.eligible_ts, 0) AS wait_s
-        FROM run t WHERE t.user = :user AND """
-    + _STARTED
-    + ")"
-    + _RANKED
-)
+        FROM json_each(:groups)) m ON m.account = t.account
+    WHERE t.cluster = :cluster AND {started}"""
+_USER_RUNS = """
+    SELECT t.user AS name, MAX(t.start_ts - t.eligible_ts, 0) AS wait_s
+    FROM run t WHERE t.user = :user AND {started}"""
+_BY_GROUP = _QUANTILES.replace("{runs}", _GROUP_RUNS).replace("{started}", _STARTED)
+_OF_USER = _QUANTILES.replace("{runs}", _USER_RUNS).replace("{started}", _STARTED)
 
 
 def waits_by_group(
@@ -79,7 +69,7 @@ def waits_by_group(
 
 
 def waits_of_user(db: sqlite3.Connection, scope: Scope, period: Period) -> Waits | None:
-    """Return the waits of the asker's own runs that started in the period, None if there are none."""
+    """Return the waits of the asker's runs that started in the period; None without any."""
     params = {"user": scope.user, "start": period.start_ts, "end": period.end_ts}
     rows = select(db, scope, _OF_USER, params)
     return Waits(*rows[0][1:]) if rows else None

@@ -6,9 +6,25 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from fairwatt.accounting.reports.columns import column
 from fairwatt.core.units import UNKNOWN, format_carbon, format_kwh
 
-__all__ = ["duration_words", "headline_rows", "percent"]
+__all__ = [
+    "HEADLINES",
+    "dept_headlines",
+    "duration_words",
+    "job_headlines",
+    "me_headlines",
+    "percent",
+]
+
+Headline = tuple[str, str, str]
+
+HEADLINES = (
+    column("topic", "Topic", "text", "What the line is about."),
+    column("value", "Value", "text", "The number, with its unit."),
+    column("sentence", "In words", "text", "The same in one plain sentence."),
+)
 
 
 def percent(ratio: float | None) -> str:
@@ -32,15 +48,67 @@ def duration_words(duration_s: int | None) -> str:
     return f"{minutes} min"
 
 
-def headline_rows(summary: Mapping[str, Any], parent: str | None) -> list[tuple[str, str, str]]:
+def dept_headlines(summary: Mapping[str, Any], parent: str | None) -> list[Headline]:
     """Return (topic, value, sentence) for the department's five headlines."""
     return [
-        ("share", *_share(summary, parent)),
-        ("use", *_use(summary)),
-        ("wait", *_wait(summary)),
-        ("energy", *_energy(summary)),
-        ("carbon", *_carbon(summary)),
+        ("Share of GPU time", *_share(summary, parent)),
+        ("GPUs kept busy", *_use(summary)),
+        ("Median wait", *_wait(summary)),
+        ("GPU energy", *_energy(summary)),
+        ("Emissions, CO2e", *_carbon(summary)),
     ]
+
+
+def me_headlines(summary: Mapping[str, Any]) -> list[Headline]:
+    """Return (topic, value, sentence) for the researcher's five headlines."""
+    runs, failed = summary["runs_ended"], summary["runs_failed"]
+    use = (
+        f"{runs:,} runs ended, {failed:,} of them failed or timed out."
+        if runs
+        else "No run ended in this period."
+    )
+    busy = summary["busy"]
+    worked = (
+        "No utilisation is known for this period."
+        if busy is None
+        else f"While your GPUs were watched they were busy {percent(busy)} of the time."
+    )
+    return [
+        ("GPU time", f"{summary['fge_hours']:,.1f} h", use),
+        ("GPUs kept busy", percent(busy), worked),
+        ("Median wait", *_wait(summary)),
+        ("GPU energy", *_energy(summary)),
+        ("Emissions, CO2e", *_carbon(summary)),
+    ]
+
+
+def job_headlines(facts: Mapping[str, Any]) -> list[Headline]:
+    """Return (topic, value, sentence) for the newest run of a job and the job's energy."""
+    wait_s, elapsed_s, busy = facts["wait_s"], facts["elapsed_s"], facts["busy"]
+    gpus = facts["gpus"] or "no GPU"
+    started = wait_s is not None
+    return [
+        ("Run time", duration_words(elapsed_s) if started else "–",
+         f"On {gpus}." if started else "It has not started."),
+        ("Wait", duration_words(wait_s) if started else "–",
+         "From the moment it was eligible until it started." if started
+         else "It has not started."),
+        ("GPUs kept busy", percent(busy), _job_busy(busy)),
+        ("GPU energy", format_kwh(facts["energy_mj"]),
+         "All runs of this job together." if facts["energy_mj"] is not None
+         else "No node measured this job."),
+        ("Emissions, CO2e", format_carbon(facts["co2_mg"]),
+         "The electricity's emissions, location-based, with the machine room's overhead."
+         if facts["co2_mg"] is not None else "Without measured energy none can be given."),
+    ]  # fmt: skip
+
+
+def _job_busy(busy: float | None) -> str:
+    if busy is None:
+        return "No utilisation was read; slices of a board often have none."
+    if busy < 0.2:
+        return "The GPUs were idle most of the time: would fewer, or a slice, do?"
+    return "Mean utilisation while the GPUs were held."
 
 
 def _share(summary: Mapping[str, Any], parent: str | None) -> tuple[str, str]:

@@ -1,0 +1,119 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The Flask application: read-only pages over the store. No request calls Slurm."""
+
+from __future__ import annotations
+
+import secrets
+import sqlite3
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+from flask import Flask, Response, abort, g, request
+from flask.typing import ResponseReturnValue
+from werkzeug.exceptions import HTTPException
+
+from fairwatt.accounting.days import site_zone
+from fairwatt.accounting.store import open_reader
+from fairwatt.core.config import Config
+from fairwatt.core.errors import NotFoundError, ReportError, StoreError
+from fairwatt.dashboard import charts, identity, pages
+from fairwatt.dashboard.headers import add_headers
+from fairwatt.dashboard.render import is_number, shown, time_words
+
+__all__ = ["create_app"]
+
+HERE = Path(__file__).parent
+QUERY_LIMIT_S = 5.0
+_STEPS_BETWEEN_CHECKS = 20_000
+
+
+def create_app(
+    config: Config,
+    db_path: str | Path,
+    *,
+    secret: bytes | None = None,
+    clock: Callable[[], float] = time.time,
+) -> Flask:
+    """Return the application for one store.
+
+    Args:
+        config: site and dashboard settings.
+        db_path: the SQLite file; it is opened read-only at each request.
+        secret: signs the cookies; None draws a new one, which ends all earlier choices.
+        clock: gives the current time in UTC epoch seconds.
+
+    Raises:
+        ConfigError: the demo identity would listen beyond loopback, or an unknown time zone.
+        StoreError: there is no readable store.
+    """
+    identity.check_listen(config["dashboard.listen"])
+    zone = site_zone(config["site.timezone"])
+    open_reader(db_path).close()
+    # Absolute paths, because a package without __init__.py has no folder for Flask to find.
+    app = Flask("fairwatt.dashboard", root_path=str(HERE), instance_path=str(HERE))
+    app.secret_key = secret or secrets.token_bytes(32)
+    app.config.update(
+        SESSION_COOKIE_NAME="fairwatt",
+        SESSION_COOKIE_HTTPONLY=True,
+        SESSION_COOKIE_SAMESITE="Lax",
+        MAX_CONTENT_LENGTH=64 * 1024,
+        FAIRWATT=config,
+        FAIRWATT_ZONE=zone,
+        FAIRWATT_CLOCK=clock,
+    )
+    app.jinja_options = {"trim_blocks": True, "lstrip_blocks": True}
+    app.jinja_env.filters["shown"] = lambda value, kind: shown(value, kind, zone)
+    app.jinja_env.filters["time_words"] = lambda value: time_words(value, zone)
+    app.jinja_env.globals.update(
+        is_number=is_number, patterns=charts.patterns, csrf_token=identity.csrf_token
+    )
+    app.before_request(_refuse_foreign_host)
+    app.before_request(lambda: _open(db_path))
+    app.teardown_request(_close)
+    app.after_request(add_headers)
+    app.register_blueprint(pages.blueprint)
+    _register_errors(app)
+    return app
+
+
+def _refuse_foreign_host() -> None:
+    """A name that an outsider points at loopback (DNS rebinding) must not reach the personas."""
+    host, _, _ = request.host.rpartition(":") if ":" in request.host else (request.host, "", "")
+    if not identity.is_loopback((host or request.host).strip("[]")):
+        abort(400)
+
+
+def _open(db_path: str | Path) -> None:
+    """Open one snapshot of the store for the request, with a limit on its queries."""
+    if request.endpoint == "static":
+        return
+    db = open_reader(db_path)
+    deadline = time.monotonic() + QUERY_LIMIT_S
+    db.set_progress_handler(lambda: int(time.monotonic() > deadline), _STEPS_BETWEEN_CHECKS)
+    db.execute("BEGIN")
+    g.db = db
+
+
+def _close(_error: BaseException | None) -> None:
+    db: sqlite3.Connection | None = g.pop("db", None)
+    if db is not None:
+        db.close()
+
+
+def _register_errors(app: Flask) -> None:
+    app.register_error_handler(NotFoundError, lambda _error: _error_page(404))
+    app.register_error_handler(ReportError, lambda error: _error_page(400, str(error)))
+    app.register_error_handler(StoreError, lambda _error: _error_page(503))
+    app.register_error_handler(sqlite3.OperationalError, lambda _error: _error_page(503))
+    app.register_error_handler(HTTPException, _http_error)
+
+
+def _http_error(error: HTTPException) -> ResponseReturnValue:
+    """Redirects pass; every other answer of the framework gets our page."""
+    code = error.code or 500
+    return error if code < 400 else _error_page(code)
+
+
+def _error_page(code: int, detail: str = "") -> Response:
+    return pages.error_page(code, detail)

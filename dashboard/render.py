@@ -1,0 +1,50 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Values of a Table as text for people, each with its unit; unknown is written, never 0."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from datetime import datetime
+from typing import Any
+from zoneinfo import ZoneInfo
+
+from fairwatt.accounting.reports.words import duration_words, percent
+from fairwatt.core.units import UNKNOWN, format_carbon, format_kwh
+
+__all__ = ["is_number", "shown", "time_words"]
+
+NOTHING = "–"
+_STAMP = "%Y-%m-%d %H:%M:%S"
+
+
+def shown(value: object, kind: str, zone: ZoneInfo) -> str:
+    """Return a cell of the given column kind as text."""
+    if value is None or value == "":
+        return NOTHING if kind in ("text", "json", "ts") else UNKNOWN
+    if isinstance(value, int) and kind == "ts":
+        return time_words(value, zone)
+    return _FORMATS.get(kind, str)(value)
+
+
+def time_words(t_ts: int | None, zone: ZoneInfo) -> str:
+    """Return a UTC epoch second as local date and time; a dash if it has not come."""
+    return NOTHING if t_ts is None else datetime.fromtimestamp(t_ts, zone).strftime(_STAMP)
+
+
+def is_number(kind: str) -> bool:
+    """Say whether cells of this kind line up on the right."""
+    return kind not in ("text", "json", "ts")
+
+
+def _hours(value: float) -> str:
+    return f"{value:,.1f} h" if value < 100 else f"{value:,.0f} h"
+
+
+_FORMATS: Mapping[str, Callable[[Any], str]] = {
+    "integer": lambda value: f"{value:,}",
+    "ratio": percent,
+    "duration_s": duration_words,
+    "energy_mj": format_kwh,
+    "carbon_mg": format_carbon,
+    "gpu_hours": _hours,
+}

@@ -1,0 +1,67 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Serves the application with gunicorn, started from Python rather than by its own command."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from flask import Flask
+from gunicorn.app.base import BaseApplication
+from gunicorn.arbiter import Arbiter
+
+__all__ = ["serve"]
+
+WORKERS = 2
+
+
+class _Server(BaseApplication):  # type: ignore[misc]
+    """Gunicorn with our options alone: it reads no file, variable or command line."""
+
+    def __init__(self, app: Flask, options: dict[str, Any]) -> None:
+        self._app = app
+        self._options = options
+        super().__init__()
+
+    def load_config(self) -> None:
+        for name, value in self._options.items():
+            self.cfg.set(name, value)
+
+    def load(self) -> Flask:
+        return self._app
+
+
+def serve(
+    app: Flask, host: str, port: int, *, when_ready: Callable[[str], None] | None = None
+) -> None:
+    """Serve until SIGINT or SIGTERM; port 0 takes a free one. Ends the process.
+
+    The application is made before the workers are forked, so that they share its secret.
+    `when_ready` gets the address (`http://…`) once the socket listens.
+    """
+    literal = f"[{host}]" if ":" in host else host
+
+    def ready(arbiter: Arbiter) -> None:
+        if when_ready is not None:
+            bound = arbiter.LISTENERS[0].sock.getsockname()[1]
+            when_ready(f"http://{literal}:{bound}")
+
+    options = {
+        "bind": f"{literal}:{port}",
+        "workers": WORKERS,
+        "preload_app": True,
+        "loglevel": "warning",
+        "when_ready": ready,
+        "control_socket_disable": True,
+        "graceful_timeout": 5,
+        "proc_name": "fairwatt-dashboard",
+    }
+    known = {name: value for name, value in options.items() if name in _known_settings()}
+    _Server(app, known).run()
+
+
+def _known_settings() -> set[str]:
+    """Names of this gunicorn's settings; the control socket came with 24."""
+    from gunicorn.config import KNOWN_SETTINGS
+
+    return {setting.name for setting in KNOWN_SETTINGS}
