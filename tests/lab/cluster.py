@@ -57,6 +57,7 @@ class OneHostCluster:
         hook: the submit hook: "none", "trivial", "fairwatt" or a Lua file; by default as
             `with_fairwatt` says.
         node_hooks: a folder with prolog, epilog and task-prolog to use instead of the package's.
+        slurm: keys of slurm.conf that differ from the lab's.
         settings: fairwatt's settings by dotted key that differ from the lab's, for every daemon.
 
     Attributes:
@@ -73,6 +74,7 @@ class OneHostCluster:
         with_fairwatt: bool = True,
         hook: str | Path | None = None,
         node_hooks: Path | None = None,
+        slurm: Mapping[str, object] | None = None,
         settings: Mapping[str, Any] | None = None,
     ) -> None:
         self.paths = Paths(Path(root))
@@ -81,6 +83,7 @@ class OneHostCluster:
         self.start_s = 0.0
         self._hook = hook or ("fairwatt" if with_fairwatt else "none")
         self._node_hooks = node_hooks or (PACKAGE_NODE_HOOKS if with_fairwatt else None)
+        self._slurm = dict(slurm or {})
         self._settings = dict(settings or {})
         self._daemons: Daemons | None = None
         self._ports: PortBlock | None = None
@@ -137,6 +140,7 @@ class OneHostCluster:
             node_ports={name: take() for name in self.nodes},
             submit_plugin=with_plugin,
             node_hooks=self._node_hooks is not None,
+            changes=self._slurm,
         )
         paths.slurm_conf.write_text(slurm_conf(slurm))
         (paths.etc / "gres.conf").write_text(gres_conf(paths))

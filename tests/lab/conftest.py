@@ -35,3 +35,16 @@ def cluster(lab_root: Path) -> Iterator[OneHostCluster]:
     with OneHostCluster(lab_root / "c") as running:
         running.start_fairwatt()
         yield running
+
+
+@pytest.fixture(scope="session")
+def plain(lab_root: Path) -> Iterator[OneHostCluster]:
+    """Slurm alone, with hooks that write down what they are given (tests/lab/recorder)."""
+    here = Path(__file__).parent
+    with OneHostCluster(
+        lab_root / "p",
+        with_fairwatt=False,
+        hook=here / "recorder.lua",
+        node_hooks=here / "recorder",
+    ) as running:
+        yield running

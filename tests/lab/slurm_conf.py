@@ -29,7 +29,10 @@ TYPED_TRES = (
 
 @dataclass(frozen=True)
 class SlurmSettings:
-    """What differs from cluster to cluster: folders, host, ports, and which hooks are on."""
+    """What differs from cluster to cluster: folders, host, ports, and which hooks are on.
+
+    `changes` are keys of slurm.conf that a test sets otherwise.
+    """
 
     paths: Paths
     hostname: str
@@ -38,11 +41,13 @@ class SlurmSettings:
     node_ports: Mapping[str, int]
     submit_plugin: bool
     node_hooks: bool
+    changes: Mapping[str, object]
 
 
 def slurm_conf(settings: SlurmSettings) -> str:
     """slurm.conf: quick to schedule, GPUs as typed TRES, all files below the root folder."""
     keys = {**_places(settings), **_behaviour(), **_accounting(settings), **_hooks(settings)}
+    keys.update(settings.changes)
     lines = [f"{key}={value}" for key, value in keys.items()]
     return "\n".join([*lines, *_nodes(settings), *_partitions(), ""])
 
@@ -59,6 +64,7 @@ def _places(settings: SlurmSettings) -> dict[str, object]:
         "SlurmdSpoolDir": f"{paths.root}/nodes/%n/slurmd",
         "SlurmctldPidFile": paths.run / "slurmctld.pid",
         "SlurmdPidFile": f"{paths.run}/slurmd-%n.pid",
+        "MailProg": "/bin/true",
         "SlurmctldDebug": "info",
         "SlurmdDebug": "info",
         "PlugStackConfig": paths.etc / "plugstack.conf",
@@ -77,7 +83,7 @@ def _behaviour() -> dict[str, object]:
         "DefMemPerCPU": 1000,
         "GresTypes": "gpu",
         "SlurmdParameters": "config_overrides",  # the nodes claim more than the host has
-        "SchedulerParameters": "batch_sched_delay=0,sched_interval=2,bf_interval=2",
+        "SchedulerParameters": "batch_sched_delay=0,sched_interval=1,bf_interval=1",
         "PriorityType": "priority/multifactor",
         "PriorityDecayHalfLife": "1-0",
         "PriorityCalcPeriod": "00:01:00",
