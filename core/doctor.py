@@ -94,14 +94,14 @@ def doctor(ctx: click.Context, as_json_: bool) -> None:
 
 
 def _as_lines(report: Report) -> str:
-    lines = [
-        f"{finding.level:5} {name}: {finding.problem}"
-        + (f"; {finding.remedy}" * bool(finding.remedy))
-        for name, finding in report.findings
-    ]
-    return "\n".join(
-        [*lines, "ok: no faults found" if report.ok else "not ok: mend the errors above"]
-    )
+    lines = [_line(name, finding) for name, finding in report.findings]
+    return "\n".join([*lines, "ok: no faults found" if report.ok else "not ok: see the errors"])
+
+
+def _line(name: str, finding: Finding) -> str:
+    """One line, also when the problem quotes an outside program's many."""
+    text = f"{finding.problem}; {finding.remedy}" if finding.remedy else finding.problem
+    return f"{finding.level:5} {name}: {' '.join(text.split())}"
 
 
 def _loaded(

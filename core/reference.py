@@ -111,6 +111,8 @@ def _command(command: click.Command, context: click.Context) -> Iterator[str]:
 
 def _option_row(item: click.Option) -> str:
     names = ", ".join([*item.opts, *item.secondary_opts])
+    if not item.is_flag:
+        names += f" {item.type.name.upper()}"
     return f"| `{names}` | {_cell(item.help or '')} |"
 
 

@@ -38,7 +38,13 @@ def dashboard(as_json: bool, verbose: bool) -> None:
     type=click.Path(dir_okay=False, path_type=Path),
     help="Store to use and keep; without it a temporary one.",
 )
-@click.option("--port", type=click.IntRange(0, 65535), default=8080, show_default=True)
+@click.option(
+    "--port",
+    type=click.IntRange(0, 65535),
+    default=8080,
+    show_default=True,
+    help="Port on loopback; 0 takes a free one.",
+)
 @click.option("--until", type=click.DateTime(["%Y-%m-%d"]), help="Day after the year [today].")
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON line when ready.")
 def demo(

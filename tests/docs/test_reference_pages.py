@@ -39,6 +39,12 @@ def test_every_command_is_documented() -> None:
     assert headings >= {entry.name for entry in entry_points(group="fairwatt.commands")}
 
 
+def test_every_option_says_what_it_does() -> None:
+    rows = re.findall(r"^\| `(--?\w[^`]*)` \| (.*) \|$", page("commands.md"), re.MULTILINE)
+    assert len(rows) >= len(entry_points(group="fairwatt.commands"))
+    assert [name for name, meaning in rows if not meaning] == []
+
+
 @pytest.mark.parametrize("code", sorted(messages.MESSAGES))
 def test_every_message_is_documented_with_a_remedy(code: str) -> None:
     rows = [line for line in page("messages.md").splitlines() if line.startswith(f"| {code} |")]

@@ -88,13 +88,13 @@ def test_a_broken_configuration_is_the_only_finding(
 
 
 def test_lines_for_people(monkeypatch: pytest.MonkeyPatch) -> None:
-    findings = (("a.b", Finding("is on fire", "put it out")), ("c", Finding("fine", "", "info")))
+    findings = (("a.b", Finding("is on\n fire", "put it out")), ("c", Finding("fine", "", "info")))
     monkeypatch.setattr(doctor, "examine", lambda: Report(findings))
     done = CliRunner().invoke(doctor.doctor, [])
     assert done.stdout.splitlines() == [
         "error a.b: is on fire; put it out",
         "info  c: fine",
-        "not ok: mend the errors above",
+        "not ok: see the errors",
     ]
     assert done.exit_code == 1
     monkeypatch.setattr(doctor, "examine", lambda: Report(findings[1:]))
