@@ -8,6 +8,7 @@
 from __future__ import annotations
 
 import difflib
+import math
 import os
 import tomllib
 from collections.abc import Iterator, Mapping
@@ -52,8 +53,8 @@ def load(path: Path | None) -> Config:
     A later file wins key by key. None gives the defaults.
 
     Raises:
-        ConfigError: a file cannot be read, is not TOML, or has an unknown key or a wrong
-            type; the message names file, key, value and the nearest valid key.
+        ConfigError: a file cannot be read, is not TOML, or has an unknown key, a wrong
+            type or a number below 0; the message names file, key, value and what to write.
     """
     values = {setting.key: setting.default for setting in SETTINGS}
     origins: dict[str, str] = {}
@@ -95,11 +96,23 @@ def _checked(file: Path, key: str, value: Any) -> Any:
         raise ConfigError(
             "wrong type", place=f"{file}: {key}", value=value, remedy=_wanted(setting)
         )
+    if not all(0 <= number < math.inf for number in _numbers(value)):
+        raise ConfigError(
+            "out of range",
+            place=f"{file}: {key}",
+            value=value,
+            remedy="give a finite number, 0 or more",
+        )
     if setting.choices and value not in setting.choices:
         raise ConfigError(
             "not a choice", place=f"{file}: {key}", value=value, remedy=_wanted(setting)
         )
     return value
+
+
+def _numbers(value: Any) -> list[int | float]:
+    items = value if isinstance(value, list) else [value]
+    return [item for item in items if type(item) in (int, float)]
 
 
 def _list_fits(setting: Setting, value: Any) -> bool:

@@ -82,6 +82,9 @@ def test_only_toml_files_of_the_folder_are_read(tmp_path: Path) -> None:
             '[collector]\nnode_uids = ["root"]\n',
             ["collector.node_uids", "wrong type", "['root']", "a list, each an integer"],
         ),
+        ("[carbon]\npue = nan\n", ["carbon.pue", "out of range", "nan", "0 or more"]),
+        ("[agent]\nsample_s = -1\n", ["agent.sample_s", "out of range", "-1.0"]),
+        ("[collector]\nnode_uids = [0, -2]\n", ["collector.node_uids", "out of range"]),
         ("[site]\nslurm_conf = ['a']\n", ["site.slurm_conf", "wrong type"]),
     ],
 )
