@@ -1,0 +1,136 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The agent's checks for `fairwatt doctor`; on a host without GPU library they say so."""
+
+from __future__ import annotations
+
+import http.client
+import json
+import os
+import socket
+from collections.abc import Callable
+from pathlib import Path
+from urllib.parse import urlsplit
+
+from fairwatt.accounting.agent.settings import AgentSettings, agent_settings
+from fairwatt.core.config import Config
+from fairwatt.core.doctor import Check, Finding
+
+__all__ = ["checks"]
+
+PATIENCE_S = 2.0
+
+
+def _nvml(config: Config) -> list[Finding]:
+    try:
+        import pynvml
+    except ModuleNotFoundError:
+        return [Finding("nvidia-ml-py is not installed", "install fairwatt[gpu]", "info")]
+    try:
+        pynvml.nvmlInit()
+        count = pynvml.nvmlDeviceGetCount()
+        pynvml.nvmlShutdown()
+    except pynvml.NVMLError as error:
+        if error.value == pynvml.NVML_ERROR_LIBRARY_NOT_FOUND:
+            return [Finding("no GPU library on this host: no agent needed", "", "info")]
+        return [Finding(f"NVML: {error}", "load the NVIDIA driver; nvidia-smi must work")]
+    return [Finding(f"NVML shows {count} GPUs", "", "info")]
+
+
+def _socket(config: Config) -> list[Finding]:
+    path = agent_settings(config).socket
+    try:
+        with socket.socket(socket.AF_UNIX) as agent:
+            agent.settimeout(PATIENCE_S)
+            agent.connect(str(path))
+            agent.sendall(b'{"v":1,"verb":"status"}\n')
+            answer = json.loads(agent.recv(65_536))
+    except (OSError, ValueError) as error:
+        remedy = "start `fairwatt agent`; its log says why it does not run"
+        return [Finding(f"{path}: the agent does not answer ({error})", remedy)]
+    return _of_status(answer)
+
+
+def _of_status(answer: dict[str, object]) -> list[Finding]:
+    findings = [Finding(f"agent answers, {answer.get('devices')} GPUs", "", "info")]
+    if not answer.get("on_disk"):
+        findings.append(Finding("the agent cannot write its journal", "free space in its spool"))
+    faults = answer.get("faults")
+    for place, fault in (faults if isinstance(faults, dict) else {}).items():
+        findings.append(Finding(f"{place}: {fault}", "see the agent's log"))
+    return findings
+
+
+def _spool(config: Config) -> list[Finding]:
+    settings = agent_settings(config)
+    folders = {"agent.spool_dir": settings.spool_dir, "agent.inbox_dir": settings.inbox_dir}
+    findings = []
+    for key, folder in folders.items():
+        if not folder.is_dir():
+            findings.append(Finding(f"{folder} does not exist", f"create it or correct {key}"))
+        elif not os.access(folder, os.W_OK | os.X_OK):
+            findings.append(Finding(f"{folder} cannot be written", "run as root"))
+    return findings + _left_aside(settings)
+
+
+def _left_aside(settings: AgentSettings) -> list[Finding]:
+    """Point at what the agent set aside: it is in no report."""
+    aside = [
+        *settings.spool_dir.glob("journal/*.bad"),
+        *settings.spool_dir.glob("refused/*.ndjson"),
+        *settings.inbox_dir.glob("*.bad"),
+    ]
+    remedy = "look at them, then move them away"
+    text = ", ".join(str(path) for path in aside[:3])
+    return [Finding(f"{len(aside)} file(s) set aside: {text}", remedy, "warn")] if aside else []
+
+
+def _collector(config: Config) -> list[Finding]:
+    url = agent_settings(config).collector_url
+    parts = urlsplit(url)
+    https = parts.scheme == "https"
+    kind = http.client.HTTPSConnection if https else http.client.HTTPConnection
+    connection = kind(parts.netloc, timeout=PATIENCE_S)
+    try:
+        connection.request("GET", parts.path.rstrip("/") + "/healthz")
+        status = connection.getresponse().status
+    except (OSError, http.client.HTTPException) as error:
+        remedy = "start `fairwatt collector`, or correct agent.collector_url"
+        return [Finding(f"{url} does not answer ({error})", remedy)]
+    finally:
+        connection.close()
+    if status != 200:
+        return [Finding(f"{url}/healthz answers {status}", "look at the collector's log")]
+    return []
+
+
+def _where_gpus_are(run: Callable[[Config], list[Finding]]) -> Callable[[Config], list[Finding]]:
+    """Skip a check on hosts where no agent runs or ever ran."""
+
+    def checked(config: Config) -> list[Finding]:
+        settings = agent_settings(config)
+        if not _is_gpu_node() and not Path(settings.spool_dir, "journal").exists():
+            return [Finding("skipped: no GPU library on this host", "", "info")]
+        return run(config)
+
+    return checked
+
+
+def _is_gpu_node() -> bool:
+    try:
+        import pynvml
+
+        pynvml.nvmlInit()
+        pynvml.nvmlShutdown()
+    except ModuleNotFoundError:
+        return False
+    except pynvml.NVMLError as error:
+        return bool(error.value != pynvml.NVML_ERROR_LIBRARY_NOT_FOUND)
+    return True
+
+
+checks: list[Check] = [
+    Check("agent.nvml", _nvml),
+    Check("agent.socket", _where_gpus_are(_socket)),
+    Check("agent.spool", _where_gpus_are(_spool)),
+    Check("agent.collector", _where_gpus_are(_collector)),
+]

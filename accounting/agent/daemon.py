@@ -1,0 +1,244 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The agent's loop: hooks, timers, the GPU thread and the delivery thread around the keeper."""
+
+from __future__ import annotations
+
+import itertools
+import logging
+import selectors
+import signal
+import time
+from collections.abc import Callable, Collection
+from types import FrameType
+
+from fairwatt.accounting.agent.delivery import Delivery
+from fairwatt.accounting.agent.journal import Batch, Journal
+from fairwatt.accounting.agent.keeper import Keeper
+from fairwatt.accounting.agent.post import Answer
+from fairwatt.accounting.agent.requests import (
+    HookRequest,
+    encode_answer,
+    job_id_of,
+    parse_request,
+)
+from fairwatt.accounting.agent.server import HookServer, Reply
+from fairwatt.accounting.agent.settings import AgentSettings
+from fairwatt.accounting.agent.sources import Observation, Source
+from fairwatt.accounting.agent.timers import Timers, next_border_ms
+from fairwatt.accounting.agent.worker import Worker
+from fairwatt.core.errors import DeviceError, SpoolError
+
+__all__ = ["Daemon", "observe"]
+
+HOOK_ANSWER_S = 0.12
+"""A hook waits 200 ms; the rest is for the disk and the way back."""
+HOUSEKEEPING_S = 1.0
+SHIP_SOON_S = 0.5
+FIRST_SAMPLE_S = 1.0
+LAST_READING_S = 1.0
+
+_log = logging.getLogger(__name__)
+
+
+class Daemon:
+    """Runs until SIGTERM or SIGINT; see `run`."""
+
+    def __init__(
+        self,
+        settings: AgentSettings,
+        source: Source,
+        journal: Journal,
+        keeper: Keeper,
+        send: Callable[[bytes], Answer],
+    ) -> None:
+        self._settings = settings
+        self._source = source
+        self._journal = journal
+        self._keeper = keeper
+        self._send = send
+        self._delivery = Delivery(journal, settings.spool_dir / "refused")
+        self._selector = selectors.DefaultSelector()
+        self._timers = Timers()
+        self._gpu = Worker("gpu")
+        self._post = Worker("delivery")
+        self._names = itertools.count()
+        self._sample_s = settings.sample_s
+        self._stopping = False
+
+    def run(self) -> None:
+        """Serve until told to stop; then close the windows, so that little is left to a gap.
+
+        Raises:
+            OSError: the socket cannot be made.
+        """
+        server = HookServer(self._settings.socket, self._selector, self._on_line)
+        for worker in (self._gpu, self._post):
+            self._selector.register(worker, selectors.EVENT_READ, worker.deliver)
+        self._take_signals()
+        self._visit(self._begin, enumerate_devices=True)
+        self._plan_housekeeping(server)
+        try:
+            while not self._stopping:
+                self._turn()
+            self._last_reading()
+        finally:
+            server.close()
+            self._selector.close()
+            self._journal.close()
+
+    def _turn(self) -> None:
+        for key, _ in self._selector.select(self._timers.wait_s()):
+            key.data()
+        self._timers.run_due()
+        if self._keeper.ship_soon:
+            self._keeper.ship_soon = False
+            if self._delivery.healthy:
+                self._timers.hasten("ship", SHIP_SOON_S, self._ship)
+
+    # -- signals -------------------------------------------------------------------------------
+
+    def _take_signals(self) -> None:
+        for number in (signal.SIGTERM, signal.SIGINT):
+            signal.signal(number, self._stop)
+
+    def _stop(self, _number: int, _frame: FrameType | None) -> None:
+        # PEP 475 restarts the interrupted select; the pipe of a worker ends it.
+        self._stopping = True
+        self._gpu.wake()
+
+    def _last_reading(self) -> None:
+        done: list[Observation] = []
+        self._visit(done.append)
+        until = time.monotonic() + LAST_READING_S
+        while not done and time.monotonic() < until:
+            for key, _ in self._selector.select(max(0.0, until - time.monotonic())):
+                if key.fileobj is self._gpu:
+                    self._gpu.deliver()
+        for seen in done:
+            self._keeper.late(seen, self._keeper.watched)
+
+    # -- devices -------------------------------------------------------------------------------
+
+    def _visit(
+        self,
+        done: Callable[[Observation], None],
+        *,
+        enumerate_devices: bool = False,
+        with_utils: bool = False,
+    ) -> None:
+        wanted = enumerate_devices or self._keeper.wants_enumeration
+        watched = self._keeper.watched
+        source = self._source
+        self._gpu.submit(lambda: observe(source, watched, wanted, with_utils), done)
+
+    def _begin(self, seen: Observation) -> None:
+        self._keeper.begin(seen)
+        self._timers.set("ship", SHIP_SOON_S, self._ship)
+        self._sample_soon()
+        self._plan_border()
+
+    def _sample_soon(self) -> None:
+        """Short jobs need samples too: begin quickly after a change, then slow down."""
+        self._sample_s = min(FIRST_SAMPLE_S, self._settings.sample_s)
+        self._timers.set("sample", self._sample_s, self._sample)
+
+    def _sample(self) -> None:
+        self._sample_s = min(2 * self._sample_s, self._settings.sample_s)
+        self._timers.set("sample", self._sample_s, self._sample)
+        if not self._gpu.outstanding:
+            self._visit(self._keeper.sample, with_utils=True)
+
+    def _plan_border(self) -> None:
+        now_ms = time.time_ns() // 1_000_000
+        border_ms = next_border_ms(now_ms, self._settings.window_ms)
+        # The wall clock may be set meanwhile: look again at least once a minute.
+        delay_s = min(60.0, (border_ms - now_ms) / 1000)
+        self._timers.set("border", delay_s, lambda: self._border(border_ms))
+
+    def _border(self, border_ms: int) -> None:
+        if time.time_ns() // 1_000_000 >= border_ms:
+            self._visit(lambda seen: self._keeper.border(seen, border_ms), with_utils=True)
+        self._plan_border()
+
+    # -- hooks ---------------------------------------------------------------------------------
+
+    def _on_line(self, line: bytes, reply: Reply) -> None:
+        try:
+            request = parse_request(line)
+        except SpoolError as error:
+            _log.warning("%s", error)
+            reply(encode_answer(ok=False, error=str(error)))
+            return
+        if request.verb in ("prolog", "epilog"):
+            self._on_hook(request, reply)
+        else:
+            reply(encode_answer(ok=True, **self._keeper.status()))
+
+    def _on_hook(self, request: HookRequest, reply: Reply) -> None:
+        """Answer when the devices were read, or without them at the deadline."""
+        name = f"hook {next(self._names)}"
+        answered: list[set[str]] = []
+
+        def answer(seen: Observation | None) -> None:
+            job_id = job_id_of(request) or 0
+            devices = self._keeper.devices_of(job_id)
+            durable = self._keeper.hook(request, seen)
+            answered.append(devices | self._keeper.devices_of(job_id))
+            reply(encode_answer(ok=True, on_disk=durable, read=seen is not None))
+            self._sample_soon()
+
+        def observed(seen: Observation) -> None:
+            self._timers.cancel(name)
+            if answered:
+                self._late(seen, answered[0])
+            else:
+                answer(seen)
+
+        enumerate_devices = request.verb == "prolog" and self._keeper.wants_change_detection
+        self._timers.set(name, HOOK_ANSWER_S, lambda: answer(None))
+        self._visit(observed, enumerate_devices=enumerate_devices, with_utils=True)
+
+    def _late(self, seen: Observation, devices: Collection[str]) -> None:
+        _log.warning(
+            "the GPUs were slow to answer: the windows of %d are apportioned", len(devices)
+        )
+        self._keeper.late(seen, devices)
+
+    # -- delivery and housekeeping ---------------------------------------------------------------
+
+    def _ship(self) -> None:
+        self._timers.set("ship", self._settings.ship_s, self._ship)
+        batch = None if self._post.outstanding else self._delivery.next_batch()
+        if batch is not None:
+            body, send = batch.body, self._send
+            self._post.submit(lambda: send(body), lambda answer: self._shipped(batch, answer))
+
+    def _shipped(self, batch: Batch, answer: Answer) -> None:
+        delay_s = self._delivery.answered(batch, answer)
+        if delay_s is not None:
+            self._timers.set("ship", delay_s, self._ship)
+
+    def _plan_housekeeping(self, server: HookServer) -> None:
+        server.drop_idle()
+        self._journal.retry()
+        if self._keeper.has_mail and not self._gpu.outstanding:
+            self._visit(self._keeper.sample, enumerate_devices=True)
+        self._timers.set("housekeeping", HOUSEKEEPING_S, lambda: self._plan_housekeeping(server))
+
+
+def observe(
+    source: Source, watched: Collection[str], enumerate_devices: bool, with_utils: bool
+) -> Observation:
+    """Visit the source once: enumerate if wanted, read all devices, ask for utilisation."""
+    devices = None
+    fault = None
+    names = set(watched)
+    if enumerate_devices:
+        try:
+            devices = source.devices()
+            names |= {device.uuid for device in devices}
+        except DeviceError as error:
+            fault = str(error)
+    order = sorted(names)
+    samples = tuple(source.read(order))
+    return Observation(devices, samples, source.utilisation(order) if with_utils else None, fault)

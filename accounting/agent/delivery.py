@@ -1,0 +1,99 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What to send next, and what an answer means: delivered, try again later, or set aside."""
+
+from __future__ import annotations
+
+import logging
+import random
+from collections.abc import Callable
+from pathlib import Path
+
+from fairwatt.accounting.agent.files import write_atomically
+from fairwatt.accounting.agent.journal import Batch, Journal
+from fairwatt.accounting.agent.post import Answer
+
+__all__ = ["Delivery"]
+
+MAX_BYTES = 1 << 20
+MAX_EVENTS = 20_000
+LONGEST_DELAY_S = 60.0
+_REFUSED = (400, 413)
+_log = logging.getLogger(__name__)
+
+
+class Delivery:
+    """Delivers a journal's events in order; an event leaves the journal only after a 200.
+
+    An event that the collector refuses as such (400, 413) is found by halving the batch and set
+    aside in `refused`, so that it never blocks the rest.
+    """
+
+    def __init__(
+        self,
+        journal: Journal,
+        refused: Path,
+        *,
+        jitter: Callable[[], float] = random.random,
+    ) -> None:
+        self._journal = journal
+        self._refused = refused
+        self._jitter = jitter
+        self._failures = 0
+        self._limit = MAX_EVENTS
+
+    @property
+    def healthy(self) -> bool:
+        """Whether the last delivery, if any, went well."""
+        return self._failures == 0
+
+    def next_batch(self) -> Batch | None:
+        """Return what to send now, None if all is delivered."""
+        return self._journal.pending(MAX_BYTES, self._limit)
+
+    def answered(self, batch: Batch, answer: Answer) -> float | None:
+        """Act on the collector's answer; return after how many seconds to send again.
+
+        None: nothing more to do until there are new events.
+        """
+        if answer.status == 200:
+            return self._accepted(batch)
+        if answer.status in _REFUSED:
+            return self._refuse(batch, answer)
+        return self._failed(answer)
+
+    def _accepted(self, batch: Batch) -> float | None:
+        if self._failures:
+            _log.warning("the collector takes events again")
+        self._failures = 0
+        self._limit = min(MAX_EVENTS, 2 * self._limit)
+        self._journal.confirm(batch.last_seq)
+        return 0.0 if self.next_batch() else None
+
+    def _refuse(self, batch: Batch, answer: Answer) -> float | None:
+        if batch.count > 1:
+            self._limit = max(1, batch.count // 2)
+            return 0.0
+        aside = self._refused / f"{batch.first_seq}.ndjson"
+        try:
+            self._refused.mkdir(mode=0o700, parents=True, exist_ok=True)
+            write_atomically(aside, batch.body)
+        except OSError as error:
+            return self._failed(Answer(0, f"{aside}: {error.strerror}"))
+        _log.error(
+            "the collector refused an event (%d: %s); kept in %s; report it, "
+            "and post it again after an update",
+            answer.status,
+            answer.text[:200].strip(),
+            aside,
+        )
+        return self._accepted(batch)
+
+    def _failed(self, answer: Answer) -> float:
+        if self._failures == 0:
+            _log.warning(
+                "events are kept and sent later: the collector's answer was %s",
+                f"{answer.status}: {answer.text[:200].strip()}" if answer.status else answer.text,
+            )
+        self._failures += 1
+        longest = min(LONGEST_DELAY_S, 2.0 ** min(self._failures, 10))
+        return longest * (0.5 + 0.5 * self._jitter())

@@ -1,0 +1,39 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Files that are complete or absent, whenever the power goes."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+__all__ = ["sync_folder", "write_atomically"]
+
+
+def write_atomically(path: Path, content: bytes, mode: int = 0o600) -> None:
+    """Replace `path` by `content` in one step, on disk when this returns.
+
+    Raises:
+        OSError: the folder cannot be written or is full; `path` is as before.
+    """
+    temporary = path.with_name(f".{path.name}.tmp")
+    descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, mode)
+    try:
+        with os.fdopen(descriptor, "wb") as file:
+            file.write(content)
+            file.flush()
+            os.fchmod(descriptor, mode)
+            os.fsync(descriptor)
+        temporary.rename(path)
+    except OSError:
+        temporary.unlink(missing_ok=True)
+        raise
+    sync_folder(path.parent)
+
+
+def sync_folder(folder: Path) -> None:
+    """Put the folder's own entries on disk."""
+    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)

@@ -1,0 +1,53 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Messages that hooks left as files while the agent was away or slow."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator
+from pathlib import Path
+
+from fairwatt.accounting.agent.requests import HookRequest, parse_request
+from fairwatt.core.errors import SpoolError
+
+__all__ = ["Inbox"]
+
+_log = logging.getLogger(__name__)
+
+
+class Inbox:
+    """The folder of waiting messages; created with mode 0700: hooks run as root."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+
+    @property
+    def has_mail(self) -> bool:
+        """Whether a message waits."""
+        return any(self._folder.glob("[!.]*.json"))
+
+    def prepare(self) -> None:
+        """Create the folder.
+
+        Raises:
+            OSError: it cannot be created.
+        """
+        self._folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+
+    def waiting(self) -> Iterator[tuple[Path, HookRequest]]:
+        """Yield the messages, oldest first; what is none is set aside as `.bad`, with a log line.
+
+        Remove each file (`done`) once it is in the journal.
+        """
+        for path in sorted(self._folder.glob("[!.]*.json")):
+            try:
+                yield path, parse_request(path.read_bytes())
+            except SpoolError as error:
+                _log.error("%s set aside: %s", path, error)
+                path.rename(path.with_suffix(".bad"))
+            except OSError as error:
+                _log.error("%s: cannot be read: %s", path, error.strerror)
+
+    def done(self, path: Path) -> None:
+        """Remove a message that is in the journal."""
+        path.unlink(missing_ok=True)

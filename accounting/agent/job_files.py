@@ -1,0 +1,49 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A small file per running job for TaskProlog: lines `position<TAB>kind<TAB>uuid`."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Sequence
+from pathlib import Path
+
+from fairwatt.accounting.agent.device_map import Place
+from fairwatt.accounting.agent.files import write_atomically
+
+__all__ = ["JobFiles"]
+
+_log = logging.getLogger(__name__)
+
+
+class JobFiles:
+    """Writes and removes the files; a fault is logged, the job goes on."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+
+    def write(self, job_id: int, places: Sequence[Place]) -> None:
+        """Write the devices of a job, world-readable; a job without any gets no file."""
+        if not places:
+            return
+        lines = [
+            f"{'-' if place.position is None else place.position}\t{place.kind}\t{place.uuid}\n"
+            for place in places
+        ]
+        try:
+            self._folder.mkdir(mode=0o755, parents=True, exist_ok=True)
+            write_atomically(self._folder / str(job_id), "".join(lines).encode(), mode=0o644)
+        except OSError as error:
+            _log.error("%s/%d: not written: %s", self._folder, job_id, error.strerror)
+
+    def remove(self, job_id: int) -> None:
+        """Remove a job's file if there is one."""
+        try:
+            (self._folder / str(job_id)).unlink(missing_ok=True)
+        except OSError as error:
+            _log.error("%s/%d: not removed: %s", self._folder, job_id, error.strerror)
+
+    def keep_only(self, job_ids: set[int]) -> None:
+        """Remove the files of all other jobs: they ended while the agent was away."""
+        for path in self._folder.glob("*"):
+            if path.name.isdigit() and int(path.name) not in job_ids:
+                self.remove(int(path.name))

@@ -1,0 +1,256 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The agent's durable journal: append, fold, hand out what is not delivered, forget the rest.
+
+Folder layout: `NNNNNNNNNN.journal` segments; `checkpoint`, the folded state before a segment;
+`delivered`, the last event number the collector has; `lock`, held while an agent runs.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import logging
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import BinaryIO
+
+import msgspec
+
+from fairwatt.accounting.agent.files import sync_folder, write_atomically
+from fairwatt.accounting.agent.journal_line import encode_line, seal, unseal
+from fairwatt.accounting.agent.records import Entry
+from fairwatt.accounting.agent.segments import (
+    last_seq,
+    mend,
+    read_entries,
+    segment_numbers,
+    segment_path,
+)
+from fairwatt.accounting.agent.state import State, apply, numbered
+from fairwatt.core.errors import SpoolError
+from fairwatt.core.events import encode_event
+
+__all__ = ["Batch", "Journal"]
+
+SEGMENT_BYTES = 1 << 20
+_log = logging.getLogger(__name__)
+
+
+class _Checkpoint(msgspec.Struct):
+    segment: int
+    state: State
+
+
+@dataclass(frozen=True)
+class Batch:
+    """Undelivered events as JSON lines, in order; `last_seq` is what to confirm."""
+
+    body: bytes
+    count: int
+    first_seq: int
+    last_seq: int
+
+
+class Journal:
+    """Append-only record of everything the agent decided; `state` is its fold.
+
+    Args:
+        folder: created if absent, mode 0700.
+        first_seq: number of the first event where no journal exists; take the time in ms, so
+            that a node whose spool was wiped does not reuse numbers that the collector knows.
+
+    Raises:
+        SpoolError: the folder cannot be used, or another agent uses it.
+    """
+
+    def __init__(self, folder: Path, *, first_seq: int) -> None:
+        self._folder = folder
+        self._backlog: list[bytes] = []
+        self._alerted = False
+        self._torn = False
+        self._covered = 0
+        try:
+            folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+            self._lock = _locked(folder / "lock")
+            self.state, self._segment = self._recover(first_seq)
+            self._delivered = self._read_delivered()
+            self._file, self._size = self._open_segment()
+            self._checkpoint()
+        except OSError as error:
+            raise SpoolError(
+                f"cannot be used: {error.strerror}",
+                place=str(folder),
+                remedy="check agent.spool_dir, its owner and free space",
+            ) from error
+
+    @property
+    def failing(self) -> bool:
+        """Whether entries wait in memory because the disk refuses them."""
+        return bool(self._backlog)
+
+    @property
+    def delivered_seq(self) -> int:
+        """The last event number that the collector confirmed."""
+        return self._delivered
+
+    def append(self, entries: Sequence[Entry]) -> bool:
+        """Number the entries' events, fold them into the state and put them on disk.
+
+        Returns whether they are on disk; if not, they are kept and tried again with the next
+        call (`retry`), and the fault is logged once.
+        """
+        entries = numbered(entries, self.state.next_seq)
+        apply(self.state, entries)
+        self._backlog += [encode_line(entry) for entry in entries]
+        return self.retry()
+
+    def retry(self) -> bool:
+        """Write what waits in memory; return whether nothing waits any more."""
+        if not self._backlog:
+            return True
+        data = b"\n" * self._torn + b"".join(self._backlog)
+        if not self._write(data):
+            return False
+        self._backlog = []
+        if self._size > SEGMENT_BYTES:
+            self._rotate()
+        return True
+
+    def pending(self, max_bytes: int, max_events: int) -> Batch | None:
+        """Return the oldest undelivered events on disk, at least one, or None."""
+        lines: list[bytes] = []
+        size = first = last = 0
+        for number in segment_numbers(self._folder):
+            for entry in read_entries(segment_path(self._folder, number)):
+                event = entry.event
+                if event is None or event.seq <= self._delivered:
+                    continue
+                line = encode_event(event) + b"\n"
+                if lines and (size + len(line) > max_bytes or len(lines) >= max_events):
+                    return Batch(b"".join(lines), len(lines), first, last)
+                lines.append(line)
+                size += len(line)
+                first, last = first or event.seq, event.seq
+        return Batch(b"".join(lines), len(lines), first, last) if lines else None
+
+    def confirm(self, seq: int) -> None:
+        """Forget the events up to `seq`: the collector has them.
+
+        A mark that cannot be written costs a second delivery, which the collector recognises.
+        """
+        self._delivered = max(self._delivered, seq)
+        try:
+            write_atomically(self._folder / "delivered", seal(str(self._delivered).encode()))
+            self._drop_delivered()
+        except OSError as error:
+            _log.warning("%s: delivery mark not written: %s", self._folder, error.strerror)
+
+    def close(self) -> None:
+        """Let go of the files and the lock."""
+        self._file.close()
+        self._lock.close()
+
+    def _write(self, data: bytes) -> bool:
+        try:
+            view = memoryview(data)
+            while view:
+                view = view[os.write(self._file.fileno(), view) :]
+            os.fdatasync(self._file.fileno())
+        except OSError as error:
+            self._undo(error)
+            return False
+        self._size += len(data)
+        self._torn = False
+        if self._alerted:
+            _log.warning("%s: written again, nothing was lost", self._folder)
+            self._alerted = False
+        return True
+
+    def _undo(self, error: OSError) -> None:
+        try:
+            os.ftruncate(self._file.fileno(), self._size)
+        except OSError:
+            self._torn = True  # the next write ends the torn line first
+        if not self._alerted:
+            _log.error(
+                "%s: cannot be written: %s; %d record(s) wait in memory; free space or mend "
+                "the disk, jobs go on",
+                self._folder,
+                error.strerror,
+                len(self._backlog),
+            )
+            self._alerted = True
+
+    def _recover(self, first_seq: int) -> tuple[State, int]:
+        checkpoint = self._read_checkpoint() or _Checkpoint(0, State(next_seq=first_seq))
+        numbers = segment_numbers(self._folder)
+        for number in numbers:
+            mend(segment_path(self._folder, number))
+            if number >= checkpoint.segment:
+                entries = list(read_entries(segment_path(self._folder, number)))
+                apply(checkpoint.state, entries)
+        return checkpoint.state, max([checkpoint.segment, *numbers]) + 1
+
+    def _read_checkpoint(self) -> _Checkpoint | None:
+        path = self._folder / "checkpoint"
+        try:
+            return msgspec.json.decode(unseal(path.read_bytes()), type=_Checkpoint)
+        except FileNotFoundError:
+            return None
+        except (SpoolError, msgspec.MsgspecError):
+            aside = path.with_suffix(".bad")
+            path.rename(aside)
+            _log.error("%s is damaged, set aside as %s; the segments alone count", path, aside)
+            return None
+
+    def _read_delivered(self) -> int:
+        try:
+            return int(unseal((self._folder / "delivered").read_bytes()))
+        except (FileNotFoundError, SpoolError, ValueError):
+            return -1  # events are sent again, which is harmless
+
+    def _open_segment(self) -> tuple[BinaryIO, int]:
+        path = segment_path(self._folder, self._segment)
+        file = path.open("ab", buffering=0)
+        path.chmod(0o600)
+        sync_folder(self._folder)
+        return file, 0
+
+    def _rotate(self) -> None:
+        try:
+            self._segment += 1
+            fresh = self._open_segment()
+            self._file.close()
+            self._file, self._size = fresh
+            self._checkpoint()
+        except OSError as error:
+            _log.warning("%s: no new segment yet: %s", self._folder, error.strerror)
+
+    def _checkpoint(self) -> None:
+        content = msgspec.json.encode(_Checkpoint(self._segment, self.state))
+        write_atomically(self._folder / "checkpoint", seal(content))
+        self._covered = self._segment
+        self._drop_delivered()
+
+    def _drop_delivered(self) -> None:
+        """Remove closed segments that the checkpoint covers and the collector has."""
+        for number in segment_numbers(self._folder):
+            path = segment_path(self._folder, number)
+            if number >= self._covered or last_seq(path) > self._delivered:
+                break
+            path.unlink()
+
+
+def _locked(path: Path) -> BinaryIO:
+    file = path.open("wb", buffering=0)
+    try:
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError as error:
+        file.close()
+        raise SpoolError(
+            "another agent uses this spool",
+            place=str(path),
+            remedy="stop it, or give this one its own agent.spool_dir",
+        ) from error
+    return file

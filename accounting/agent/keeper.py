@@ -1,0 +1,372 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The agent's judgement: turns hooks' messages and observations into journal entries.
+
+No thread, socket or clock of its own: the daemon brings what it saw, tests bring what they like.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import time
+from collections.abc import Callable, Collection, Iterable
+from typing import Any
+
+import msgspec
+
+from fairwatt.accounting.agent.device_map import Placement, map_job
+from fairwatt.accounting.agent.gres_conf import read_gres
+from fairwatt.accounting.agent.inbox import Inbox
+from fairwatt.accounting.agent.integrate import PowerIntegrator
+from fairwatt.accounting.agent.job_files import JobFiles
+from fairwatt.accounting.agent.journal import Journal
+from fairwatt.accounting.agent.mig_minors import read_mig_minors
+from fairwatt.accounting.agent.records import Entry, Origin, Reading
+from fairwatt.accounting.agent.requests import HookRequest, job_id_of
+from fairwatt.accounting.agent.runs import ending, lost_with_boot, starting
+from fairwatt.accounting.agent.settings import AgentSettings
+from fairwatt.accounting.agent.sources import Observation, Sample
+from fairwatt.accounting.agent.usage import Usage
+from fairwatt.accounting.agent.windows import BoardPower, close_windows, reboot_windows
+from fairwatt.core.catalogue import Catalogue
+from fairwatt.core.errors import CatalogueError, ConfigError
+from fairwatt.core.events import AgentStarted, RunEnded
+from fairwatt.core.records import Device
+
+__all__ = ["Keeper"]
+
+SNAP_MS = 500
+"""A reading this soon after a border counts as taken at it, so that windows end at full hours."""
+
+_log = logging.getLogger(__name__)
+
+
+class Keeper:
+    """Owns the ledger of one node; all it decides goes through the journal."""
+
+    def __init__(
+        self,
+        settings: AgentSettings,
+        journal: Journal,
+        origin: Origin,
+        catalogue: Catalogue,
+        *,
+        version: str,
+        minor_of: Callable[[str], int] | None = None,
+    ) -> None:
+        self.devices: dict[str, Device] = {}
+        self.wants_enumeration = True
+        self.ship_soon = False
+        self._begun = False
+        self._settings = settings
+        self._journal = journal
+        self._origin = origin
+        self._catalogue = catalogue
+        self._version = version
+        self._minor_of = minor_of or _device_minor
+        self._usage = Usage()
+        self._integrator = PowerIntegrator()
+        self._resumed = set(journal.state.baselines)
+        self._faults: dict[str, str] = {}
+        self._job_files = JobFiles(settings.job_dir)
+        self._inbox = Inbox(settings.inbox_dir)
+
+    @property
+    def watched(self) -> list[str]:
+        """The devices to read: those NVML shows, and those that runs still hold."""
+        held = {tenancy.share.device for tenancy in self._journal.state.tenancies}
+        return sorted(held | self.devices.keys())
+
+    @property
+    def wants_change_detection(self) -> bool:
+        """Whether a prolog should enumerate again: MIG instances may have been re-created."""
+        return self.wants_enumeration or any(d.mig_enabled for d in self.devices.values())
+
+    @property
+    def has_mail(self) -> bool:
+        """Whether hooks left messages in the inbox."""
+        return self._begun and self._inbox.has_mail
+
+    def resume(self, boot_ms: int) -> None:
+        """Take up the ledger where it was left; runs of an earlier boot end at `boot_ms`."""
+        state = self._journal.state
+        self._commit(lost_with_boot(state, self._origin, boot_ms))
+        self._commit(reboot_windows(state, self._origin, boot_ms))
+        self._commit(
+            Entry(reading=msgspec.structs.replace(reading, energy_mj=None))
+            for reading in list(state.baselines.values())
+            if reading.method == "integrated"
+        )
+        self._job_files.keep_only({run.job_id for run in state.runs})
+        for run in state.runs:
+            _log.info("job %d still runs here as far as is known", run.job_id)
+
+    def begin(self, seen: Observation) -> None:
+        """Take the first look at the devices: announce them, read the inbox, close the gap."""
+        self._begun = True
+        self._learn(seen, announce=True)
+        self._drain()
+        self._cut(seen, self.watched)
+
+    def sample(self, seen: Observation) -> None:
+        """Note utilisation and power between cuts, and messages that wait in the inbox."""
+        self._learn(seen)
+        self._take_readings(seen)
+        self._note_utils(seen)
+        self._cut(seen, self._drain())
+
+    def border(self, seen: Observation, border_ms: int) -> None:
+        """Cut all windows at a wall-clock border."""
+        self._learn(seen)
+        self._note_utils(seen)
+        self._cut(seen, self.watched, border_ms=border_ms)
+
+    def hook(self, request: HookRequest, seen: Observation | None) -> bool:
+        """Act on a prolog or epilog; `seen` None: the devices did not answer in time.
+
+        Returns whether all is on disk.
+        """
+        if seen is not None:
+            self._learn(seen)
+            self._note_utils(seen, at_hook=True)
+        self._cut(seen, self._drain())
+        return self._act(request, seen, "epilog")
+
+    def late(self, seen: Observation, devices: Collection[str]) -> None:
+        """Cut the windows that a hook left open because the devices were slow."""
+        self._learn(seen)
+        self._cut(seen, devices)
+
+    def devices_of(self, job_id: int) -> set[str]:
+        """Return the devices that a job holds, or held since their last reading."""
+        state = self._journal.state
+        return {t.share.device for t in state.tenancies if t.job_id == job_id}
+
+    def status(self) -> dict[str, Any]:
+        """Return what `status` answers."""
+        state = self._journal.state
+        return {
+            "node": self._origin.node,
+            "boot_id": self._origin.boot_id,
+            "devices": len(self.devices),
+            "jobs": sorted({run.job_id for run in state.runs}),
+            "next_seq": state.next_seq,
+            "delivered_seq": self._journal.delivered_seq,
+            "on_disk": not self._journal.failing,
+            "faults": self._faults,
+        }
+
+    # -- hooks ---------------------------------------------------------------------------------
+
+    def _drain(self) -> set[str]:
+        """Act on the messages in the inbox; return the devices whose holders changed."""
+        touched: set[str] = set()
+        if not self._begun:
+            return touched
+        for path, request in self._inbox.waiting():
+            job_id = job_id_of(request) or 0
+            held = self.devices_of(job_id)
+            if self._act(request, None, "inbox"):
+                self._inbox.done(path)
+            touched |= held | self.devices_of(job_id)
+        return touched
+
+    def _act(self, request: HookRequest, seen: Observation | None, closed_by: str) -> bool:
+        if request.verb == "prolog":
+            return self._start(request, seen)
+        return self._end(request, seen, closed_by)
+
+    def _start(self, request: HookRequest, seen: Observation | None) -> bool:
+        state, job_id = self._journal.state, job_id_of(request) or 0
+        if state.knows(job_id, request.t_ms or 0):
+            return not self._journal.failing
+        placement = self._placement(request)
+        if placement.problem:
+            _log.error(
+                "job %d: its devices are unknown, so is its energy: %s", job_id, placement.problem
+            )
+        entries = self._closing(seen, {share.device for share in placement.holds})
+        entries += starting(state, request, placement.holds, placement.mapped_by, self._origin)
+        durable = self._commit(entries)
+        self._job_files.write(job_id, placement.places)
+        return durable
+
+    def _end(self, request: HookRequest, seen: Observation | None, closed_by: str) -> bool:
+        state = self._journal.state
+        entries = self._closing(seen, self.devices_of(job_id_of(request) or 0))
+        now_ms = max((e.reading.t_ms for e in entries if e.reading), default=0)
+        return self._commit(entries + ending(state, request, closed_by, self._origin, now_ms))
+
+    def _placement(self, request: HookRequest) -> Placement:
+        try:
+            gres = read_gres(
+                self._settings.gres_conf, self._settings.slurm_conf, self._settings.node
+            )
+        except ConfigError as error:
+            return Placement((), (), "unmapped", str(error))
+        return map_job(
+            request.env,
+            list(self.devices.values()),
+            gres,
+            read_mig_minors(self._settings.proc_root),
+            self._minor_of,
+        )
+
+    # -- devices -------------------------------------------------------------------------------
+
+    def _learn(self, seen: Observation, *, announce: bool = False) -> None:
+        """Take over a new enumeration; a change of it is announced to the collector."""
+        if seen.devices is not None:
+            fresh = {device.uuid: device for device in seen.devices}
+            announce = announce or fresh != self.devices
+            self.devices = fresh
+            self.wants_enumeration = not fresh
+            for device in fresh.values() if announce else ():
+                self._warn_unknown_model(device)
+            self._note_fault("NVML", None)
+        elif seen.fault:
+            self.wants_enumeration = True
+            self._note_fault("NVML", seen.fault)
+        if announce:
+            self._commit([Entry(event=self._started_event())])
+
+    def _started_event(self) -> AgentStarted:
+        return AgentStarted(
+            node=self._origin.node,
+            boot_id=self._origin.boot_id,
+            seq=0,
+            t_ms=_now_ms(),
+            devices=tuple(self.devices.values()),
+            version=self._version,
+        )
+
+    def _warn_unknown_model(self, device: Device) -> None:
+        if device.model is None:
+            _log.warning(
+                "%s (%s, %d MiB) is not in the catalogue: all its energy counts as active; "
+                "add the model to a file in site.catalogue_dir",
+                device.uuid,
+                device.name,
+                device.memory_mib,
+            )
+
+    def _power(self, uuid: str) -> BoardPower:
+        device = self.devices.get(uuid)
+        if device is None or device.model is None:
+            return BoardPower()
+        try:
+            model = self._catalogue.model(device.model)
+        except CatalogueError:
+            return BoardPower()
+        idle_mw = model.idle_mig_mw if device.mig_enabled else model.idle_mw
+        return BoardPower(max(0, idle_mw), model.max_mw)
+
+    def _note_fault(self, place: str, fault: str | None) -> None:
+        """Log a fault when it appears and when it is over, not at every visit."""
+        before = self._faults.pop(place, None)
+        if fault is not None:
+            self._faults[place] = fault
+        if fault is not None and before is None:
+            _log.error("%s: %s; amounts are unknown until it answers again", place, fault)
+        elif fault is None and before is not None:
+            _log.warning("%s answers again", place)
+
+    # -- readings and windows ------------------------------------------------------------------
+
+    def _note_utils(self, seen: Observation, *, at_hook: bool = False) -> None:
+        """Take samples; at a hook only GPM's.
+
+        GPM gives the mean since the last sample; a rate of this very moment would say "idle" of
+        a job that has just ended.
+        """
+        for sample in seen.samples if seen.utils is not None else ():
+            device = self.devices.get(sample.device)
+            if device is not None and (device.mig_enabled or not at_hook):
+                utils = (seen.utils or {}).get(sample.device, {})
+                self._usage.add(sample.device, sample.t_ms, utils)
+
+    def _take_readings(self, seen: Observation | None) -> dict[str, Reading]:
+        readings = [self._reading(sample) for sample in (seen.samples if seen else ())]
+        return {reading.device: reading for reading in readings}
+
+    def _reading(self, sample: Sample) -> Reading:
+        self._note_fault(sample.device, sample.fault)
+        if sample.energy_mj is not None:
+            return self._made(sample, sample.energy_mj, "counter")
+        if sample.power_mw is not None:
+            energy_mj = self._integrator.energy_mj(sample.device, sample.t_ms, sample.power_mw)
+            return self._made(sample, energy_mj, "integrated")
+        self._integrator.forget(sample.device)
+        self.wants_enumeration = True
+        return self._made(sample, None, "none")
+
+    def _made(self, sample: Sample, energy_mj: int | None, method: Any) -> Reading:  # noqa: ANN401
+        return Reading(
+            device=sample.device,
+            t_ms=sample.t_ms,
+            energy_mj=energy_mj,
+            method=method,
+            boot_id=self._origin.boot_id,
+        )
+
+    def _cut(
+        self, seen: Observation | None, devices: Collection[str], *, border_ms: int | None = None
+    ) -> None:
+        self._commit(self._closing(seen, devices, border_ms=border_ms))
+
+    def _closing(
+        self, seen: Observation | None, devices: Collection[str], *, border_ms: int | None = None
+    ) -> list[Entry]:
+        """Return the entries that close the windows of `devices` as far as they were read."""
+        readings = self._take_readings(seen)
+        entries: list[Entry] = []
+        for uuid in sorted(devices):
+            if uuid in readings:
+                entries += self._closed(_snapped(readings[uuid], border_ms))
+        return entries
+
+    def _closed(self, reading: Reading) -> list[Entry]:
+        return close_windows(
+            self._journal.state,
+            reading,
+            self._origin,
+            self._power(reading.device),
+            self._usage.means(reading.device),
+            resumed=reading.device in self._resumed,
+        )
+
+    def _commit(self, entries: Iterable[Entry]) -> bool:
+        """Put entries in the journal and do what follows from them."""
+        entries = list(entries)
+        if not entries:
+            return not self._journal.failing
+        durable = self._journal.append(entries)
+        for entry in entries:
+            if entry.reading is not None:
+                self._resumed.discard(entry.reading.device)
+                self._usage.open(entry.reading.device, entry.reading.t_ms)
+            if isinstance(entry.event, RunEnded):
+                self._job_files.remove(entry.event.job_id)
+                self._log_end(entry.event)
+                self.ship_soon = True
+        return durable
+
+    def _log_end(self, event: RunEnded) -> None:
+        if event.closed_by not in ("epilog", "inbox"):
+            _log.warning(
+                "job %d: no epilog was seen; closed because: %s", event.job_id, event.closed_by
+            )
+
+
+def _snapped(reading: Reading, border_ms: int | None) -> Reading:
+    if border_ms is None or not 0 <= reading.t_ms - border_ms <= SNAP_MS:
+        return reading
+    return msgspec.structs.replace(reading, t_ms=border_ms)
+
+
+def _device_minor(path: str) -> int:
+    return os.minor(os.stat(path).st_rdev)  # noqa: PTH116 -- a device file, not a path to build
+
+
+def _now_ms() -> int:
+    return time.time_ns() // 1_000_000

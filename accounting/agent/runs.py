@@ -1,0 +1,114 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Opens and closes runs: which events a prolog or an epilog means for the state. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+from fairwatt.accounting.agent.records import Entry, Origin, Tenancy
+from fairwatt.accounting.agent.requests import HookRequest, job_id_of, whole_number
+from fairwatt.accounting.agent.state import State
+from fairwatt.core.events import RunEnded, RunStarted, ShareOf
+
+__all__ = ["ending", "lost_with_boot", "starting"]
+
+
+def starting(
+    state: State,
+    request: HookRequest,
+    holds: Sequence[ShareOf],
+    mapped_by: str,
+    origin: Origin,
+) -> list[Entry]:
+    """Return the events of a prolog: runs it proves to be over are closed first.
+
+    A message that comes twice (socket and inbox) gives none.
+    """
+    job_id, t_ms = job_id_of(request) or 0, request.t_ms or 0
+    if state.knows(job_id, t_ms):
+        return []
+    closed = [
+        _ended(run, max(t_ms, run.t_ms), "requeued", origin) for run in state.open_runs(job_id)
+    ]
+    claimed = [
+        _ended(run, max(t_ms, run.t_ms), "claimed", origin)
+        for run in _holders(state, holds)
+        if run.job_id != job_id
+    ]
+    event = RunStarted(
+        node=origin.node,
+        boot_id=origin.boot_id,
+        seq=0,
+        t_ms=t_ms,
+        job_id=job_id,
+        restart_cnt=whole_number(request.env, "SLURM_JOB_RESTART_COUNT", "SLURM_RESTART_COUNT"),
+        sluid=_text(request, "SLURM_JOB_SLUID") or _text(request, "SLURM_SLUID"),
+        uid=whole_number(request.env, "SLURM_JOB_UID"),
+        account=_text(request, "SLURM_JOB_ACCOUNT"),
+        holds=tuple(holds),
+        mapped_by=mapped_by,
+    )
+    return [*closed, *claimed, Entry(event=event)]
+
+
+def ending(
+    state: State, request: HookRequest, closed_by: str, origin: Origin, now_ms: int
+) -> list[Entry]:
+    """Return the events of an epilog; none for a run that is not open.
+
+    `now_ms` is when the devices were read: the run ends with that reading.
+    """
+    t_ms = request.t_ms or 0
+    return [
+        _ended(run, max(t_ms, now_ms, run.t_ms), closed_by, origin)
+        for run in state.open_runs(job_id_of(request) or 0)
+        if run.t_ms <= t_ms
+    ]
+
+
+def lost_with_boot(state: State, origin: Origin, boot_ms: int) -> list[Entry]:
+    """Return events that close the runs of an earlier boot of this node."""
+    return [
+        _ended(run, max(boot_ms, run.t_ms), "reboot", origin)
+        for run in state.runs
+        if run.boot_id != origin.boot_id
+    ]
+
+
+def _ended(run: RunStarted, t_ms: int, closed_by: str, origin: Origin) -> Entry:
+    event = RunEnded(
+        node=origin.node,
+        boot_id=origin.boot_id,
+        seq=0,
+        t_ms=t_ms,
+        job_id=run.job_id,
+        run_start_ms=run.t_ms,
+        closed_by=closed_by,
+    )
+    return Entry(event=event)
+
+
+def _holders(state: State, holds: Sequence[ShareOf]) -> list[RunStarted]:
+    """Return the open runs that hold what a new run now holds: their epilog was missed."""
+    keys = {
+        (tenancy.job_id, tenancy.run_start_ms)
+        for tenancy in _open(state.tenancies)
+        if any(_overlap(tenancy.share, share) for share in holds)
+    }
+    return [run for run in state.runs if (run.job_id, run.t_ms) in keys]
+
+
+def _open(tenancies: Iterable[Tenancy]) -> list[Tenancy]:
+    return [tenancy for tenancy in tenancies if tenancy.until_ms is None]
+
+
+def _overlap(one: ShareOf, other: ShareOf) -> bool:
+    if one.device != other.device:
+        return False
+    return one.instance == other.instance or "" in (one.instance, other.instance)
+
+
+def _text(request: HookRequest, name: str) -> str | None:
+    """Return a variable; Slurm writes `(null)` where it has no value."""
+    value = request.env.get(name, "")
+    return None if value in ("", "(null)") else value[:256]

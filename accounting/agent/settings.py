@@ -1,0 +1,57 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The agent's part of the settings, with paths resolved."""
+
+from __future__ import annotations
+
+import os
+import socket
+from dataclasses import dataclass
+from pathlib import Path
+
+from fairwatt.core.config import Config
+
+__all__ = ["AgentSettings", "agent_settings"]
+
+
+@dataclass(frozen=True)
+class AgentSettings:
+    """What the agent needs to know; see core/settings.py for the meaning of each."""
+
+    node: str
+    socket: Path
+    job_dir: Path
+    inbox_dir: Path
+    spool_dir: Path
+    slurm_conf: Path
+    gres_conf: Path
+    proc_root: Path
+    collector_url: str
+    munge_socket: str | None
+    catalogue_dir: str | None
+    sample_s: float
+    window_ms: int
+    ship_s: float
+
+
+def agent_settings(config: Config) -> AgentSettings:
+    """Return the agent's settings from the whole configuration."""
+    slurm_conf = Path(
+        config["site.slurm_conf"] or os.environ.get("SLURM_CONF") or "/etc/slurm/slurm.conf"
+    )
+    gres_conf = config["agent.gres_conf"]
+    return AgentSettings(
+        node=config["agent.node"] or socket.gethostname().split(".", 1)[0],
+        socket=Path(config["agent.socket"]),
+        job_dir=Path(config["agent.job_dir"]),
+        inbox_dir=Path(config["agent.inbox_dir"]),
+        spool_dir=Path(config["agent.spool_dir"]),
+        slurm_conf=slurm_conf,
+        gres_conf=Path(gres_conf) if gres_conf else slurm_conf.with_name("gres.conf"),
+        proc_root=Path(config["agent.proc_root"]),
+        collector_url=config["agent.collector_url"],
+        munge_socket=config["site.munge_socket"] or None,
+        catalogue_dir=config["site.catalogue_dir"] or None,
+        sample_s=max(0.05, config["agent.sample_s"]),
+        window_ms=max(1, config["agent.window_s"]) * 1000,
+        ship_s=max(0.05, config["agent.ship_s"]),
+    )

@@ -1,0 +1,56 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What the agent needs from a GPU library; `nvml.py` gives it, tests give their own."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+from fairwatt.core.records import Device
+
+__all__ = ["Observation", "Sample", "Source", "Utilisation"]
+
+Utilisation = Mapping[str, Mapping[str, int]]
+"""By device UUID, then MIG UUID ("" = board): utilisation in thousandths; absent = unknown."""
+
+
+@dataclass(frozen=True)
+class Sample:
+    """One look at a device at `t_ms`: counter in mJ and power in mW, each None if not offered.
+
+    `fault` is the library's message if the device could not be read at all.
+    """
+
+    device: str
+    t_ms: int
+    energy_mj: int | None = None
+    power_mw: int | None = None
+    fault: str | None = None
+
+
+class Source(Protocol):
+    """Devices of this node; every method may be slow, and is called from one thread only."""
+
+    def devices(self) -> tuple[Device, ...]:
+        """Return the GPUs with their MIG instances as they are now.
+
+        Raises:
+            DeviceError: no GPU library, or its driver is not loaded.
+        """
+
+    def read(self, devices: Sequence[str]) -> list[Sample]:
+        """Return one sample per device UUID; a lost device has `fault` set. Never raises."""
+
+    def utilisation(self, devices: Sequence[str]) -> Utilisation:
+        """Return what is known about utilisation now. Never raises."""
+
+
+@dataclass(frozen=True)
+class Observation:
+    """What one visit to the source gave; `devices` None: it could not be asked, see `fault`."""
+
+    devices: tuple[Device, ...] | None
+    samples: tuple[Sample, ...] = ()
+    utils: Utilisation | None = None
+    fault: str | None = None

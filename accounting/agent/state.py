@@ -1,0 +1,98 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The agent's memory: the fold of its journal, so that a crash loses nothing."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+import msgspec
+
+from fairwatt.accounting.agent.records import Entry, Reading, Tenancy
+from fairwatt.core.events import Event, RunEnded, RunStarted
+
+__all__ = ["State", "apply", "numbered"]
+
+REMEMBERED_RUNS = 1024
+"""How many ended runs are kept to recognise a hook's message that comes twice."""
+
+
+class State(msgspec.Struct, kw_only=True):
+    """What must survive a crash; `runs` are open, `ended` the latest (job_id, start_ms) closed."""
+
+    next_seq: int = 0
+    runs: list[RunStarted] = []
+    tenancies: list[Tenancy] = []
+    baselines: dict[str, Reading] = {}
+    ended: list[tuple[int, int]] = []
+
+    def knows(self, job_id: int, start_ms: int) -> bool:
+        """Say whether this very run was already opened, or opened and closed."""
+        return (job_id, start_ms) in self.ended or any(
+            run.job_id == job_id and run.t_ms == start_ms for run in self.runs
+        )
+
+    def open_runs(self, job_id: int) -> list[RunStarted]:
+        """Return the open runs of a job, oldest first."""
+        return [run for run in self.runs if run.job_id == job_id]
+
+
+def numbered(entries: Iterable[Entry], first_seq: int) -> list[Entry]:
+    """Return the entries with their events' sequence numbers filled in from `first_seq` on."""
+    result = []
+    for entry in entries:
+        if entry.event is not None:
+            event = msgspec.structs.replace(entry.event, seq=first_seq)
+            entry = Entry(event=event, reading=entry.reading)
+            first_seq += 1
+        result.append(entry)
+    return result
+
+
+def apply(state: State, entries: Sequence[Entry]) -> None:
+    """Fold journal entries into `state`, in place."""
+    for entry in entries:
+        if entry.event is not None:
+            _apply_event(state, entry.event)
+        if entry.reading is not None:
+            _apply_reading(state, entry.reading)
+
+
+def _apply_event(state: State, event: Event) -> None:
+    state.next_seq = max(state.next_seq, event.seq + 1)
+    if isinstance(event, RunStarted):
+        _open(state, event)
+    elif isinstance(event, RunEnded):
+        _close(state, event)
+
+
+def _open(state: State, run: RunStarted) -> None:
+    if state.knows(run.job_id, run.t_ms):
+        return
+    state.runs.append(run)
+    state.tenancies.extend(
+        Tenancy(job_id=run.job_id, run_start_ms=run.t_ms, share=share, from_ms=run.t_ms)
+        for share in run.holds
+    )
+
+
+def _close(state: State, end: RunEnded) -> None:
+    key = (end.job_id, end.run_start_ms)
+    state.runs = [run for run in state.runs if (run.job_id, run.t_ms) != key]
+    state.tenancies = [
+        msgspec.structs.replace(tenancy, until_ms=end.t_ms)
+        if (tenancy.job_id, tenancy.run_start_ms) == key
+        else tenancy
+        for tenancy in state.tenancies
+    ]
+    state.ended = [*state.ended, key][-REMEMBERED_RUNS:]
+
+
+def _apply_reading(state: State, reading: Reading) -> None:
+    state.baselines[reading.device] = reading
+    state.tenancies = [
+        tenancy
+        for tenancy in state.tenancies
+        if tenancy.share.device != reading.device
+        or tenancy.until_ms is None
+        or tenancy.until_ms > reading.t_ms
+    ]

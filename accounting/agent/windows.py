@@ -1,0 +1,203 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Turns two readings of a device into closed windows of the ledger. Pure.
+
+Normally one window: who held the device did not change since the last reading. After a gap
+(the agent or NVML was away) the stretch is cut where holders changed and at full hours, and the
+measured energy is apportioned to the pieces, flagged GAP.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+
+import msgspec
+
+from fairwatt.accounting.agent.records import Entry, Origin, Reading, Tenancy
+from fairwatt.accounting.agent.state import State
+from fairwatt.accounting.ledger import (
+    Delta,
+    Hold,
+    Span,
+    apportion_gap,
+    counter_delta,
+    split_window,
+)
+from fairwatt.core.events import Flag, Share, WindowClosed
+
+__all__ = ["BoardPower", "close_windows", "reboot_windows"]
+
+HOUR_MS = 3_600_000
+
+
+@dataclass(frozen=True)
+class BoardPower:
+    """A board's idle and largest power in mW; None: its model is not in the catalogue."""
+
+    idle_mw: int | None = None
+    max_mw: int | None = None
+
+
+@dataclass(frozen=True)
+class _Piece:
+    t0_ms: int
+    t1_ms: int
+    holds: tuple[Hold, ...]
+
+
+def close_windows(
+    state: State,
+    now: Reading,
+    origin: Origin,
+    power: BoardPower,
+    utils: Mapping[str, int],
+    *,
+    resumed: bool = False,
+) -> list[Entry]:
+    """Return the entries that bring the device's baseline to `now`.
+
+    Args:
+        state: the agent's state; only read.
+        now: the new reading of the device.
+        origin: stamps the events; `seq` is left 0.
+        power: idle and largest power of the board.
+        utils: mean utilisation since the baseline in thousandths by MIG UUID ("" = board).
+        resumed: the agent was away since the baseline: utilisation is not used.
+    """
+    before = state.baselines.get(now.device)
+    if before is None:
+        return [Entry(reading=now)]
+    if now.t_ms <= before.t_ms:
+        return []
+    pieces = _pieces(state.tenancies, before, now)
+    measured = _measured(before, now, power)
+    gap = resumed or len(pieces) > 1
+    flags = measured.flags | (Flag.GAP if gap else Flag(0))
+    known_utils = {} if gap else utils
+    amounts = _amounts(measured, pieces, power)
+    entries = []
+    for piece, amount, reading in zip(
+        pieces, amounts, _readings(pieces, amounts, now), strict=True
+    ):
+        event = _window(piece, amount, origin, now, power, known_utils, flags)
+        entries.append(Entry(event=event, reading=reading))
+    return entries
+
+
+def reboot_windows(state: State, origin: Origin, boot_ms: int) -> list[Entry]:
+    """Return entries that end at `boot_ms` the windows of an earlier boot: amount unknown.
+
+    The counter began again with the boot, so the new baseline is 0 there.
+    """
+    entries = []
+    for before in state.baselines.values():
+        if before.boot_id == origin.boot_id:
+            continue
+        start = Reading(
+            device=before.device,
+            t_ms=max(boot_ms, before.t_ms),
+            energy_mj=0 if before.method == "counter" else None,
+            method=before.method,
+            boot_id=origin.boot_id,
+        )
+        event = None
+        if start.t_ms > before.t_ms:
+            piece = _Piece(before.t_ms, start.t_ms, ())
+            flags = Flag.RESET | Flag.GAP
+            event = _window(piece, None, origin, before, BoardPower(), {}, flags)
+        entries.append(Entry(event=event, reading=start))
+    return entries
+
+
+def _measured(before: Reading, now: Reading, power: BoardPower) -> Delta:
+    if now.energy_mj is None:
+        return Delta(None, Flag.LOST)
+    integrated = Flag.INTEGRATED if now.method == "integrated" else Flag(0)
+    if before.energy_mj is None:
+        return Delta(None, integrated | (Flag.LOST if before.method == "none" else Flag.GAP))
+    if before.method != now.method:
+        return Delta(None, integrated | Flag.GAP)
+    delta = counter_delta(before.energy_mj, now.energy_mj, now.t_ms - before.t_ms, power.max_mw)
+    return Delta(delta.energy_mj, delta.flags | integrated)
+
+
+def _pieces(tenancies: Sequence[Tenancy], before: Reading, now: Reading) -> list[_Piece]:
+    """Cut [before, now) where holders change and, if they do or it is long, at full hours."""
+    t0_ms, t1_ms = before.t_ms, now.t_ms
+    mine = [tenancy for tenancy in tenancies if tenancy.share.device == now.device]
+    edges = {tenancy.from_ms for tenancy in mine}
+    edges |= {tenancy.until_ms for tenancy in mine if tenancy.until_ms is not None}
+    edges |= set(range(t0_ms - t0_ms % HOUR_MS + HOUR_MS, t1_ms, HOUR_MS))
+    cuts = [t0_ms, *sorted(edge for edge in edges if t0_ms < edge < t1_ms), t1_ms]
+    return [_Piece(a, b, tuple(_holds(mine, a, b))) for a, b in pairwise(cuts)]
+
+
+def _holds(tenancies: Sequence[Tenancy], t0_ms: int, t1_ms: int) -> Iterator[Hold]:
+    for tenancy in tenancies:
+        until_ms = t1_ms if tenancy.until_ms is None else tenancy.until_ms
+        if tenancy.from_ms <= t0_ms and until_ms >= t1_ms:
+            share = tenancy.share
+            yield Hold(
+                tenancy.job_id,
+                tenancy.run_start_ms,
+                share.instance,
+                share.numerator,
+                share.denominator,
+            )
+
+
+def _amounts(measured: Delta, pieces: Sequence[_Piece], power: BoardPower) -> list[int | None]:
+    if measured.energy_mj is None:
+        return [None] * len(pieces)
+    spans = [Span(piece.t1_ms - piece.t0_ms, bool(piece.holds)) for piece in pieces]
+    return [*apportion_gap(measured.energy_mj, power.idle_mw, spans)]
+
+
+def _readings(
+    pieces: Sequence[_Piece], amounts: Sequence[int | None], now: Reading
+) -> list[Reading]:
+    """Return the baseline after each piece, so that a journal torn between two still adds up."""
+    readings: list[Reading] = []
+    energy_mj = now.energy_mj
+    for piece, amount in reversed(list(zip(pieces, amounts, strict=True))):
+        readings.append(msgspec.structs.replace(now, t_ms=piece.t1_ms, energy_mj=energy_mj))
+        known = energy_mj is not None and amount is not None
+        energy_mj = energy_mj - amount if known else None  # type: ignore[operator]
+    return readings[::-1]
+
+
+def _window(
+    piece: _Piece,
+    amount_mj: int | None,
+    origin: Origin,
+    reading: Reading,
+    power: BoardPower,
+    utils: Mapping[str, int],
+    flags: Flag,
+) -> WindowClosed:
+    shares: tuple[Share, ...] = ()
+    idle_mj: int | None = None
+    active_mj: int | None = None
+    if amount_mj is not None:
+        known = [utils.get(hold.instance) for hold in piece.holds]
+        split = split_window(
+            amount_mj, piece.t1_ms - piece.t0_ms, power.idle_mw, piece.holds, known
+        )
+        shares = split.shares
+        idle_mj, active_mj = split.unallocated_idle_mj, split.unallocated_active_mj
+        flags |= Flag.NO_UTIL if None in known else Flag(0)
+    return WindowClosed(
+        node=origin.node,
+        boot_id=origin.boot_id,
+        seq=0,
+        device=reading.device,
+        t0_ms=piece.t0_ms,
+        t1_ms=piece.t1_ms,
+        measured_mj=amount_mj,
+        unallocated_idle_mj=idle_mj,
+        unallocated_active_mj=active_mj,
+        shares=shares,
+        flags=int(flags),
+        method=reading.method,
+    )
