@@ -33,6 +33,7 @@ __all__ = ["CollectorSettings", "create_app", "serve"]
 SCHEME = "Munge "
 THREADS = 4
 GRACE_S = 10
+DRAIN_BYTES = 67_108_864
 
 _log = logging.getLogger(__name__)
 
@@ -168,5 +169,17 @@ def _unforeseen(error: Exception) -> tuple[Response, int]:
 
 
 def _answer(message: str, status: int) -> tuple[Response, int]:
+    _drain()
     body: dict[str, Any] = {"error": message}
     return jsonify(body), status
+
+
+def _drain() -> None:
+    """Read what the node still sends: else it sees a broken pipe instead of our answer."""
+    left = min(request.content_length or 0, DRAIN_BYTES)
+    stream = request.environ["wsgi.input"]
+    while left > 0:
+        chunk = stream.read(min(left, 65_536))
+        if not chunk:
+            return
+        left -= len(chunk)

@@ -7,6 +7,7 @@ import json
 import logging
 import os
 import pwd
+import signal
 import threading
 
 import click
@@ -50,11 +51,12 @@ def sync(once: bool, json_: bool, verbose: bool) -> None:
         return
     interval_s = config["collector.sync_s"] or 300.0
     repeater = Repeater(lambda: import_and_refresh(db, site), lambda: None, interval_s)
+    ended = threading.Event()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, lambda _number, _frame: ended.set())
     repeater.start()
-    try:
-        threading.Event().wait()
-    except KeyboardInterrupt:
-        repeater.stop()
+    ended.wait()
+    repeater.stop()
 
 
 @click.command()
