@@ -86,10 +86,8 @@ nvmlReturn_t call_begin(struct call *call, const char *function)
         return NVML_ERROR_UNINITIALIZED;
     if (!driver_answers())
         return NVML_ERROR_DRIVER_NOT_LOADED;
-    if (client_epoch != world.driver_epoch) {
-        clients = 0; /* the driver was loaded anew: its clients have to open it again */
-        return NVML_ERROR_UNINITIALIZED;
-    }
+    if (client_epoch != world.driver_epoch)
+        return NVML_ERROR_UNINITIALIZED; /* loaded anew: its clients have to open it again */
     return (nvmlReturn_t)world_ruled(RULE_FAIL, function, NULL);
 }
 

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 from __future__ import annotations
 
+import fcntl
 import multiprocessing
 import threading
 import time
@@ -64,9 +65,34 @@ def test_another_file_in_its_place_is_read_anew(fake, nvml, tmp_path):
     mig_node(fake, "mig01")
     assert nvml.nvmlDeviceGetCount() == 2
     other = FakeNvml(tmp_path / "other")
-    h100_node(other, "h01")
+    h100_node(other, "h01", count=16)
+    assert other.path.stat().st_size > fake.path.stat().st_size
     other.path.rename(fake.path)
-    assert nvml.nvmlDeviceGetCount() == 8
+    assert nvml.nvmlDeviceGetCount() == 16
+
+
+@pytest.mark.parametrize(
+    ("held", "call", "answer"),
+    [
+        (fcntl.LOCK_EX, lambda nvml, _: nvml.nvmlDeviceGetCount(), 2),
+        (fcntl.LOCK_SH, lambda _, fake: fake.set_power("GPU-a", 1), 7_100),
+    ],
+    ids=["a reader waits for a writer", "a writer waits for a reader"],
+)
+def test_the_time_of_a_fact_is_chosen_under_the_lock(fake, nvml, held, call, answer):
+    fake.add_gpu(0, "GPU-a", 0, "Board", 1, "hopper")
+    answers = []
+    thread = threading.Thread(target=lambda: answers.append(call(nvml, fake)))
+    with fake.path.open("a", encoding="utf-8") as file:
+        fcntl.flock(file, held)
+        thread.start()
+        thread.join(0.1)
+        assert answers == []
+        file.write("clock 7000\ngpu GPU-b 0 1 1 hopper 1 0 1 1 0 0 0000:0f:00 Board\n")
+        file.flush()
+        fcntl.flock(file, fcntl.LOCK_UN)
+    thread.join()
+    assert answers == [answer]  # with what was written meanwhile
 
 
 def _write(path, uuid, stop, written):

@@ -48,6 +48,9 @@ def test_an_unloaded_driver_and_the_need_to_open_it_again(fake, nvml, gpus):
         nvml.nvmlDeviceGetCount()
     nvml.nvmlInit()
     assert nvml.nvmlDeviceGetCount() == 4
+    nvml.nvmlShutdown()  # the opening before the reload no longer counts
+    with pytest.raises(nvml.NVMLError_Uninitialized):
+        nvml.nvmlDeviceGetCount()
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,295 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Runs job_submit.lua as slurmctld does, on any Lua and with the semantics of any release.
+
+What differs between releases is in `Release`; field names and error rules are those of Slurm's
+job_submit_lua.c: numbers are pushed as floats, unknown fields read as nil and log on writing,
+strings cannot be set to nil and "" clears them.
+"""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+HOOK = Path(__file__).parents[2] / "slurm_plugins" / "lua" / "job_submit.lua"
+LUAS = ("lua51", "lua52", "lua53", "lua54")
+NO_VAL = 4294967294
+NO_VAL_16 = 65534
+
+STRINGS = (
+    "account admin_comment array_inx comment cpus_per_tres dependency exc_nodes extra features "
+    "gres licenses mem_per_tres name partition prefer qos req_nodes reservation script std_err "
+    "std_in std_out tres_bind tres_freq tres_per_job tres_per_node tres_per_socket tres_per_task "
+    "wckey work_dir"
+).split()
+NUMBERS = {
+    **dict.fromkeys("num_tasks min_nodes max_nodes time_limit priority".split(), NO_VAL),
+    **dict.fromkeys("cpus_per_task ntasks_per_node shared requeue".split(), NO_VAL_16),
+    "min_cpus": 1,
+    "begin_time": 0,
+    "pn_min_memory": 1.8446744073709552e19,
+}
+READ_ONLY = {"user_id": 1000, "group_id": 1000, "argc": 0}
+
+
+@dataclass(frozen=True)
+class Release:
+    """What of a Slurm release a script can notice."""
+
+    name: str
+    slash: bool
+    all_codes: bool
+    error_rejects: bool
+    log_user_in_modify: bool
+
+
+RELEASES = {
+    r.name: r
+    for r in (
+        Release("22.05", False, False, False, False),
+        Release("23.02", False, True, False, True),
+        Release("24.11", True, True, False, True),
+        Release("26.05", True, True, True, True),
+    )
+}
+
+
+@dataclass
+class Wire:
+    """The far end of socket.unix, with a clock of its own and faults to inject.
+
+    `fault`: None, "absent", "hung", "dead" (closed after send), "backlog" (fails at send),
+    "half"; or `raw`, text to answer instead of what `answer` says.
+    """
+
+    answer: Callable[[str], str | None] = lambda _line: None
+    fault: str | None = None
+    raw: str | None = None
+    now: float = 1000.0
+    step: float = 0.00001
+    connects: int = 0
+    lines: list[str] = field(default_factory=list)
+    alive: int = 0
+    waited: list[float] = field(default_factory=list)
+    line: str = ""
+    epoch: int = 0
+
+    def gettime(self) -> float:
+        self.now += self.step
+        return self.now
+
+    def connect(self, _path: str, _timeout: float) -> tuple[Any, ...]:
+        self.connects += 1
+        if self.fault == "absent":
+            return None, "connection refused"
+        self.alive = self.epoch
+        return 1, None
+
+    def restart(self) -> None:
+        """policyd comes back: connections of before are dead."""
+        self.epoch += 1
+
+    def send(self, line: str, _timeout: float) -> tuple[Any, ...]:
+        if self.alive != self.epoch or self.fault in ("dead", "backlog"):
+            return None, "closed"
+        self.line = line
+        self.lines.append(line)
+        return len(line), None
+
+    def receive(self, timeout: float) -> tuple[Any, ...]:
+        if self.fault == "hung":
+            self.now += timeout
+            self.waited.append(timeout)
+            return None, "timeout"
+        if self.fault == "half":
+            return None, "closed"
+        text = self.raw if self.raw is not None else self.answer(self.line)
+        return (None, "closed") if text is None else (text.rstrip("\n"), None)
+
+
+@dataclass
+class Outcome:
+    """What Slurm makes of a call: the job's fields afterwards, lines for user and log."""
+
+    accepted: bool
+    code: object
+    fields: dict[str, Any]
+    environment: dict[str, str]
+    said: list[str]
+    logged: list[str]
+
+
+_PRELUDE = """
+local py = ...
+package.preload["socket"] = function() return { gettime = py.gettime } end
+package.preload["socket.unix"] = function()
+  return { stream = function()
+    local limit = 0
+    local s = {}
+    function s:settimeout(t, mode) limit = t end
+    function s:connect(path) return py.connect(path, limit) end
+    function s:send(line) return py.send(line, limit) end
+    function s:receive(pattern) assert(pattern == "*l") return py.receive(limit) end
+    function s:close() end
+    return s
+  end }
+end
+slurm = { SUCCESS = 0, ERROR = -1, FAILURE = -1, NO_VAL = 4294967294.0, ESLURM_ACCESS_DENIED = 2002.0 }
+function slurm.log_info(...) py.log(string.format(...)) end
+function slurm.log_user(...) py.say(string.format(...)) end
+slurm.user_msg = function(text) py.say(text) end
+function new_job(read, write, environment)
+  return setmetatable({}, {
+    __index = function(_, name) if name == "environment" then return environment end return read(name) end,
+    __newindex = function(_, name, value)
+      if value == nil then error("bad argument #3 to '?' (string expected, got nil)") end
+      write(name, value)
+    end })
+end
+function new_environment(read, write)
+  return setmetatable({}, { __index = function(_, n) return read(n) end,
+    __newindex = function(_, n, v) write(n, v) end })
+end
+function call(name, ...)
+  local results = { pcall(_G[name], ...) }
+  return results[1], results[2], type(results[2])
+end
+"""
+
+
+class Hook:
+    """The script in one Lua state; `folder` holds it and fairwatt_hook.lua.
+
+    Args:
+        folder: an empty folder for the files.
+        wire: the far end.
+        lua: a module of lupa, such as lua51.
+        release: the server's.
+        settings: the text of fairwatt_hook.lua; None: no such file.
+        patch: changes the script's text (to inject an error).
+    """
+
+    def __init__(
+        self,
+        folder: Path,
+        wire: Wire,
+        *,
+        lua: str = "lua51",
+        release: str = "22.05",
+        settings: str | None = 'return { socket = "/x.sock" }',
+        patch: Callable[[str], str] = lambda text: text,
+    ) -> None:
+        self.release = RELEASES[release]
+        self.said: list[str] = []
+        self.logged: list[str] = []
+        self.modifying = False
+        runtime = importlib.import_module(f"lupa.{lua}").LuaRuntime(
+            encoding="latin-1", unpack_returned_tuples=True
+        )
+        self._lua = runtime
+        runtime.compile(_PRELUDE)(self._python(wire))
+        slurm = runtime.globals().slurm
+        if self.release.slash:
+            slurm.GRES_ALLOW_TASK_SHARING = 32.0
+        if self.release.all_codes:
+            slurm.ESLURM_INVALID_GRES = 2072.0
+        if settings is not None:
+            (folder / "fairwatt_hook.lua").write_text(settings)
+        script = folder / "job_submit.lua"
+        script.write_text(patch(HOOK.read_text(encoding="utf-8")))
+        runtime.globals().dofile(str(script))
+
+    def submit(self, fields: dict[str, Any], environment: dict[str, str] | None = None) -> Outcome:
+        """Call slurm_job_submit; without an environment the job is interactive."""
+        self.modifying = False
+        job = _Job(self, fields, environment)
+        return self._outcome("slurm_job_submit", job, job.proxy(self._lua), None, 1000.0)
+
+    def modify(self, fields: dict[str, Any], record: dict[str, Any], uid: int = 1000) -> Outcome:
+        """Call slurm_job_modify; `record` is the job as it is."""
+        self.modifying = True
+        job, old = _Job(self, fields, None), _Job(self, record, None)
+        proxies = (job.proxy(self._lua), old.proxy(self._lua))
+        return self._outcome("slurm_job_modify", job, *proxies, None, float(uid))
+
+    def _outcome(self, name: str, job: _Job, *args: Any) -> Outcome:
+        self.said, self.logged = [], []
+        done, value, kind = self._lua.globals().call(name, *args)
+        if not done:
+            accepted, code = not self.release.error_rejects, value
+        else:
+            accepted, code = kind != "number" or value == 0, value
+        return Outcome(accepted, code, job.changed(), job.environment, self.said, self.logged)
+
+    def _say(self, text: str) -> None:
+        if self.modifying and not self.release.log_user_in_modify:
+            self.logged.append("error: message discarded")
+        else:
+            self.said.append(text)
+
+    def _python(self, wire: Wire) -> Any:
+        table = {
+            "gettime": wire.gettime,
+            "connect": wire.connect,
+            "send": wire.send,
+            "receive": wire.receive,
+            "log": lambda text: self.logged.append(text),
+            "say": self._say,
+        }
+        return self._lua.table_from(table)
+
+
+class _Job:
+    """A job_desc; `failing` names fields whose writing raises, as a Slurm bug would."""
+
+    def __init__(
+        self, hook: Hook, fields: dict[str, Any], environment: dict[str, str] | None
+    ) -> None:
+        self.hook = hook
+        self.failing: set[str] = set(fields.pop("__failing__", ()))
+        self.before: dict[str, Any] = {**NUMBERS, **READ_ONLY, **fields}
+        self.now = dict(self.before)
+        self.batch = environment is not None
+        self.environment = dict(environment or {})
+
+    def proxy(self, lua: Any) -> Any:
+        names = lua.globals()
+        environment = names.new_environment(self._read_environment, self._write_environment)
+        return names.new_job(self._read, self._write, environment)
+
+    def changed(self) -> dict[str, Any]:
+        """The fields that differ from what was sent."""
+        keys = self.now.keys() | self.before.keys()
+        return {k: self.now.get(k) for k in keys if self.now.get(k) != self.before.get(k)}
+
+    def _read(self, name: str) -> Any:
+        if name == "gres":
+            name = "tres_per_node"
+        value = self.now.get(name)
+        return float(value) if isinstance(value, int) else value
+
+    def _write(self, name: str, value: Any) -> None:
+        if name in self.failing:
+            raise RuntimeError(f"injected at {name}")
+        if name in STRINGS:
+            if not isinstance(value, str):
+                value = f"{value}"
+            self.now[name] = value or None
+        elif name in NUMBERS:
+            self.now[name] = int(value)
+        else:
+            self.hook.logged.append(f"unrecognized field: {name}")
+
+    def _read_environment(self, name: str) -> str | None:
+        if not self.batch:
+            self.hook.logged.append("error: environment only accessible for batch jobs")
+            return None
+        return self.environment.get(name)
+
+    def _write_environment(self, name: str, value: str) -> None:
+        if name in self.failing:
+            raise RuntimeError(f"injected at {name}")
+        self.environment[name] = value

@@ -1,0 +1,42 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Invented sites for the tests of rules, and a policy that enforces all rules on one."""
+
+from __future__ import annotations
+
+from fairwatt.core.catalogue import load_catalogue
+from fairwatt.slurm_plugins.engine import RULES, Policy
+from fairwatt.slurm_plugins.explain import DEMO_SITE
+from fairwatt.slurm_plugins.site import Facts, Node, Partition, Site, Stock, load_facts
+
+
+def demo() -> Site:
+    """The site of `make demo`: partitions gpu (whole, default), mig (slices), all."""
+    return Site(load_facts(DEMO_SITE), load_catalogue())
+
+
+def site(nodes: dict[str, tuple[str, dict[str | None, int]]], default: str) -> Site:
+    """A site from {node: ("part1,part2", {type: count})}."""
+    made = tuple(
+        Node(name, tuple(parts.split(",")), tuple(Stock(t, c) for t, c in gpus.items()))
+        for name, (parts, gpus) in nodes.items()
+    )
+    names = dict.fromkeys(part for node in made for part in node.partitions)
+    partitions = tuple(Partition(name, default=name == default) for name in names)
+    return Site(Facts(made, partitions), load_catalogue())
+
+
+def mixed() -> Site:
+    """One partition of whole A100 and slices, one node of it holding both."""
+    return site(
+        {
+            "a1": ("all", {"a100": 4}),
+            "m1": ("all", {"a100": 2, "a100_1g.5gb": 7}),
+            "m2": ("all", {"a100_3g.20gb": 2}),
+        },
+        "all",
+    )
+
+
+def enforcing(known: Site | None, **modes: str) -> Policy:
+    """A policy with every rule enforced, save those named."""
+    return Policy(known, {**dict.fromkeys(RULES, "enforce"), **modes})
