@@ -154,8 +154,8 @@ class OneHostCluster:
 
     def _write_fairwatt_configuration(self, collector_port: int, dashboard_port: int) -> None:
         self.collector_url = f"http://127.0.0.1:{collector_port}"
-        self.dashboard_url = f"http://127.0.0.1:{dashboard_port}"
         ours = controller_settings(self.paths, collector_port, dashboard_port) | self._settings
+        self.dashboard_url = f"http://{ours['dashboard.listen']}"
         self.config_path.write_text(toml(ours))
         for node in self.nodes.values():
             its = node_settings(self.paths, node, collector_port) | self._settings
@@ -284,6 +284,12 @@ class OneHostCluster:
     def kill_collector(self) -> None:
         """End the collector by SIGKILL."""
         self._programs.stop("collector", sig=signal.SIGKILL)
+
+    def start_dashboard(self) -> None:
+        """Start the dashboard; return when it answers."""
+        env = {**self.env, "FAIRWATT_CONFIG": str(self.config_path)}
+        daemon = self._programs.start("dashboard", command("dashboard"), env)
+        daemon.ready(lambda: answers_tcp(int(self.dashboard_url.rsplit(":", 1)[1])))
 
     def start_agent(self, node: str) -> None:
         """Start that node's agent; return when it answers."""

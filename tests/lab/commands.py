@@ -131,11 +131,17 @@ class SlurmCommands:
         ]
 
     def wait_recorded(self, job_id: int | str, timeout_s: float = 60) -> list[dict[str, str]]:
-        """Wait until sacct knows the end of every run of the job; return the rows."""
+        """Wait until sacct knows every run of the job in full, its end included; return the rows.
+
+        slurmctld asks for database indexes every 5 s only; until then the row of a short job is
+        there without partition, name, request and command line, and an array task without its
+        number.
+        """
 
         def look() -> list[dict[str, str]] | None:
             rows = self.sacct_rows(f"--jobs={job_id}")
-            return rows if rows and all(row["End"] != "Unknown" for row in rows) else None
+            full = all(row["End"] != "Unknown" and row["SubmitLine"] for row in rows)
+            return rows if rows and full else None
 
         return await_value(
             look, what=f"job {job_id} in sacct", timeout_s=timeout_s, interval_s=0.1
