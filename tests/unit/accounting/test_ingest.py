@@ -1,0 +1,130 @@
+# SPDX-License-Identifier: Apache-2.0
+from __future__ import annotations
+
+import msgspec
+import pytest
+
+from fairwatt.accounting.ingest import ingest
+from fairwatt.accounting.store import open_store
+from fairwatt.core.errors import IngestError
+from tests.unit.accounting.samples import Node, dump, share, whole
+
+
+@pytest.fixture
+def db(tmp_path):
+    return open_store(tmp_path / "a.db")
+
+
+def body(node: Node):
+    return [
+        node.up("GPU-a", "GPU-b"),
+        node.start(7, 1000, whole("GPU-a")),
+        node.window("GPU-a", 1000, 5000, share(7, 1000, 100, 900), idle=3, active=4),
+        node.window("GPU-b", 1000, 5000, idle=240),
+        node.end(7, 1000, 5000),
+    ]
+
+
+def test_a_body_is_stored_once(db):
+    events = body(Node())
+    assert ingest(db, events) == (5, 0)
+    before = dump(db)
+    assert ingest(db, events) == (0, 5)
+    assert dump(db) == before
+
+
+def test_what_is_stored(db):
+    ingest(db, body(Node()))
+    assert list(db.query("SELECT job_id, start_ms, end_ms, closed_by FROM node_run")) == [
+        {"job_id": 7, "start_ms": 1000, "end_ms": 5000, "closed_by": "epilog"}
+    ]
+    assert db.execute("SELECT count(*) FROM device").fetchone() == (2,)
+    assert db.execute("SELECT sum(s.idle_mj + s.active_mj) FROM window_share s").fetchone() == (
+        1000,
+    )
+    assert db.execute("SELECT measured_mj FROM window ORDER BY device_uuid").fetchall() == [
+        (1007,),
+        (240,),
+    ]
+    assert db.execute("SELECT hour_ts FROM dirty_hour").fetchall() == [(0,)]
+
+
+def test_parts_of_a_body_may_overlap_with_the_last_one(db):
+    events = body(Node())
+    ingest(db, events[:3])
+    assert ingest(db, events) == (2, 3)
+
+
+def test_the_end_may_come_before_the_start(db):
+    first, second = body(Node()), Node()
+    start, end = first[1], first[4]
+    ingest(db, [end])
+    ingest(db, [start])
+    assert second.seq == 0
+    assert db.execute("SELECT start_ms, end_ms, mapped_by FROM node_run").fetchall() == [
+        (1000, 5000, "minor")
+    ]
+
+
+def test_another_event_under_a_used_number_is_refused(db):
+    node = Node()
+    up = node.up("GPU-a")
+    ingest(db, [up])
+    other = msgspec.structs.replace(up, version="2")
+    with pytest.raises(IngestError, match=r"line 1: node gpu01 sent another event.*seq 1 of boot"):
+        ingest(db, [other])
+
+
+def refused(db, match, *events):
+    before = dump(db)
+    with pytest.raises(IngestError, match=match) as caught:
+        ingest(db, events)
+    assert caught.value.status == 400
+    assert dump(db) == before
+
+
+def test_a_window_that_does_not_conserve_refuses_the_whole_body(db):
+    node = Node()
+    refused(
+        db,
+        r"line 2: shares \+ unallocated = 1007 mJ, measured 1008 mJ \(got 'GPU-a from 1000'\)",
+        node.up("GPU-a"),
+        node.window(
+            "GPU-a", 1000, 2000, share(7, 1000, 100, 900), idle=3, active=4, measured=1008
+        ),
+    )
+
+
+def test_windows_of_one_device_may_touch_but_not_overlap(db):
+    node = Node()
+    ingest(db, [node.window("GPU-a", 1000, 2000), node.window("GPU-a", 2000, 3000)])
+    refused(db, r"line 1: window \[1500, 1600\) overlaps \[1000, 2000\)",
+            node.window("GPU-a", 1500, 1600))  # fmt: skip
+    refused(db, "overlaps", node.window("GPU-a", 500, 1001))
+    refused(db, "overlaps", node.window("GPU-a", 0, 9000))
+    refused(db, "line 2: .*overlaps", node.window("GPU-b", 0, 10), node.window("GPU-b", 9, 20))
+    assert ingest(db, [node.window("GPU-a", 500, 1000), node.window("GPU-c", 1500, 1600)])[0] == 2
+
+
+def test_other_nonsense_is_refused(db):
+    node = Node()
+    refused(db, "without length", node.window("GPU-a", 5, 5))
+    refused(db, "negative", node.window("GPU-a", 0, 5, share(7, 0, -1, 2)))
+    refused(db, "missing", node.window("GPU-a", 0, 5, idle=None, measured=0))
+    refused(db, "unknown energy has parts", node.window("GPU-a", 0, 5, measured=None))
+    refused(db, "ends before it starts", node.end(7, 1000, 999))
+    refused(db, "too large", node.window("GPU-a", 0, 5, idle=2**63))
+    refused(db, "cannot be stored", node.window("GPU-a", 0, 2**63))
+
+
+def test_an_unknown_window_is_kept_as_unknown(db):
+    node = Node()
+    ingest(db, [node.window("GPU-a", 0, 5, idle=None, active=None, measured=None, flags=34)])
+    assert db.execute("SELECT measured_mj, flags FROM window").fetchall() == [(None, 34)]
+
+
+def test_a_device_remembers_the_newest_facts(db):
+    node = Node()
+    new, old = node.up("GPU-a", model="new", t_ms=9), node.up("GPU-a", model="old", t_ms=5)
+    ingest(db, [new, old])
+    assert db.execute("SELECT model, seen_ms FROM device").fetchall() == [("new", 9)]

@@ -1,0 +1,112 @@
+# SPDX-License-Identifier: Apache-2.0
+from __future__ import annotations
+
+import sqlite3
+import stat
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+
+from fairwatt.accounting.store import (
+    bump_data_version,
+    data_version,
+    get_meta,
+    open_reader,
+    open_store,
+    transaction,
+)
+from fairwatt.core.errors import StoreError
+
+
+def test_a_new_store_is_private_and_safe(tmp_path):
+    db = open_store(tmp_path / "a.db")
+    assert stat.S_IMODE((tmp_path / "a.db").stat().st_mode) == 0o640
+    pragmas = {name: db.execute(f"PRAGMA {name}").fetchone()[0] for name in (
+        "journal_mode", "synchronous", "busy_timeout", "foreign_keys", "page_size",
+    )}  # fmt: skip
+    assert pragmas == {
+        "journal_mode": "wal", "synchronous": 1, "busy_timeout": 5000, "foreign_keys": 1,
+        "page_size": 8192,
+    }  # fmt: skip
+
+
+def test_all_tables_are_strict(tmp_path):
+    db = open_store(tmp_path / "a.db")
+    loose = [
+        name
+        for name, strict in db.execute("SELECT name, strict FROM pragma_table_list")
+        if not strict and not name.startswith(("sqlite_", "_sqlite"))
+    ]
+    assert loose == []
+
+
+def test_opening_again_keeps_everything(tmp_path):
+    db = open_store(tmp_path / "a.db")
+    with transaction(db) as connection:
+        bump_data_version(connection)
+    db.close()
+    assert data_version(open_store(tmp_path / "a.db").conn) == 1
+
+
+def test_several_processes_may_create_it_at_once(tmp_path):
+    with ThreadPoolExecutor(4) as pool:
+        stores = list(pool.map(lambda _: open_store(tmp_path / "a.db"), range(4)))
+    assert all("run" in db.table_names() for db in stores)
+
+
+def test_a_newer_schema_is_refused(tmp_path):
+    db = open_store(tmp_path / "a.db")
+    db["_sqlite_migrations"].insert(
+        {"migration_set": "fairwatt", "name": "m999_future", "applied_at": "2030"}
+    )
+    db.close()
+    with pytest.raises(
+        StoreError, match=r"a\.db: written by a newer fairwatt \(got 'm999_future'"
+    ):
+        open_store(tmp_path / "a.db")
+
+
+def test_a_file_that_is_no_store_is_named(tmp_path):
+    (tmp_path / "a.db").write_bytes(b"not a database at all" * 100)
+    with pytest.raises(StoreError, match=r"a\.db: file is not a database"):
+        open_store(tmp_path / "a.db")
+
+
+def test_a_missing_folder_is_named(tmp_path):
+    with pytest.raises(StoreError, match="create its folder"):
+        open_store(tmp_path / "nowhere" / "a.db")
+
+
+def test_a_reader_cannot_write(tmp_path):
+    open_store(tmp_path / "odd name?.db").close()
+    reader = open_reader(tmp_path / "odd name?.db")
+    with pytest.raises(sqlite3.OperationalError):
+        reader.execute("INSERT INTO dirty_day VALUES ('2026-01-01')")
+
+
+def test_a_reader_of_nothing_says_what_to_do(tmp_path):
+    with pytest.raises(StoreError, match="start `fairwatt collector` once"):
+        open_reader(tmp_path / "a.db")
+    assert not (tmp_path / "a.db").exists()
+
+
+def test_an_error_undoes_the_whole_transaction(tmp_path):
+    db = open_store(tmp_path / "a.db")
+    with pytest.raises(ZeroDivisionError):
+        _bump_and_fail(db)
+    assert data_version(db.conn) == 0
+    assert get_meta(db.conn, "nothing") is None
+
+
+def test_a_locked_store_is_told_and_nothing_is_half_written(tmp_path):
+    first, second = open_store(tmp_path / "a.db"), open_store(tmp_path / "a.db")
+    second.execute("PRAGMA busy_timeout = 1")
+    refused = pytest.raises(StoreError, match=r"locked.*try again")
+    with transaction(first), refused, transaction(second):
+        pass
+
+
+def _bump_and_fail(db):
+    with transaction(db) as connection:
+        bump_data_version(connection)
+        raise ZeroDivisionError
