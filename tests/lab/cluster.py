@@ -14,7 +14,6 @@ from __future__ import annotations
 
 import os
 import shutil
-import signal
 import socket
 import time
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
@@ -22,6 +21,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
+from tests.fakes.nvml_control import environment
 from tests.lab.accounts import sacctmgr_file
 from tests.lab.commands import ENDED, Completed, SlurmCommands, SubmitResult
 from tests.lab.daemons import Daemon, Daemons, answers_tcp
@@ -33,7 +33,7 @@ from tests.lab.munged import start_munged
 from tests.lab.nodes import LabNode, make_node
 from tests.lab.paths import Paths
 from tests.lab.ports import PortBlock
-from tests.lab.programs import FAKE_LIBRARY_DIR, answers_http, answers_ping, command
+from tests.lab.programs import answers_http, answers_ping, command
 from tests.lab.slurm_conf import SlurmSettings, cgroup_conf, gres_conf, slurm_conf, slurmdbd_conf
 from tests.lab.users import install_users
 from tests.lab.waiting import await_value
@@ -250,10 +250,19 @@ class OneHostCluster:
         """fairwatt.toml of policyd, collector, dashboard and of commands on the controller."""
         return self.paths.etc / "fairwatt.toml"
 
-    def fairwatt(self, *args: str, timeout_s: float = 60) -> Completed:
-        """Run `fairwatt ARGS` as root with the controller's configuration."""
-        setting = f"FAIRWATT_CONFIG={self.config_path}"
-        return self.run(["env", setting, *command(*args)], timeout_s=timeout_s)
+    def fairwatt(self, *args: str, node: str | None = None, timeout_s: float = 60) -> Completed:
+        """Run `fairwatt ARGS` as root as on the controller, or as on that node."""
+        known = self._node_env(node) if node else self._controller_env
+        settings = [f"{name}={value}" for name, value in known.items()]
+        return self.run(["env", *settings, *command(*args)], timeout_s=timeout_s)
+
+    @property
+    def _controller_env(self) -> dict[str, str]:
+        return {"FAIRWATT_CONFIG": str(self.config_path)}
+
+    def _node_env(self, name: str) -> dict[str, str]:
+        node = self.nodes[name]
+        return {"FAIRWATT_CONFIG": str(node.config_path), **environment(node.control_path)}
 
     def start_fairwatt(self) -> None:
         """Start collector, four agents and policyd, all at once; return when all are ready."""
@@ -266,24 +275,24 @@ class OneHostCluster:
         _await_all([self._spawn_policyd()])
 
     def stop_policyd(self) -> None:
-        """End policyd by SIGTERM."""
-        self._programs.stop("policyd")
+        """End policyd by SIGTERM; LabError unless its exit status is 0."""
+        self._programs.end("policyd")
 
     def kill_policyd(self) -> None:
         """End policyd by SIGKILL."""
-        self._programs.stop("policyd", sig=signal.SIGKILL)
+        self._programs.kill("policyd")
 
     def start_collector(self) -> None:
         """Start the collector; return when it answers."""
         _await_all([self._spawn_collector()])
 
     def stop_collector(self) -> None:
-        """End the collector by SIGTERM."""
-        self._programs.stop("collector")
+        """End the collector by SIGTERM; LabError unless its exit status is 0."""
+        self._programs.end("collector")
 
     def kill_collector(self) -> None:
         """End the collector by SIGKILL."""
-        self._programs.stop("collector", sig=signal.SIGKILL)
+        self._programs.kill("collector")
 
     def start_dashboard(self) -> None:
         """Start the dashboard; return when it answers."""
@@ -296,12 +305,12 @@ class OneHostCluster:
         _await_all([self._spawn_agent(node)])
 
     def stop_agent(self, node: str) -> None:
-        """End that node's agent by SIGTERM."""
-        self._programs.stop(f"agent-{node}")
+        """End that node's agent by SIGTERM; LabError unless its exit status is 0."""
+        self._programs.end(f"agent-{node}")
 
     def kill_agent(self, node: str) -> None:
         """End that node's agent by SIGKILL."""
-        self._programs.stop(f"agent-{node}", sig=signal.SIGKILL)
+        self._programs.kill(f"agent-{node}")
 
     def daemon(self, name: str) -> Daemon | None:
         """A running daemon with its pid and log: policyd, collector, agent-NODE, slurmctld, …"""
@@ -312,25 +321,19 @@ class OneHostCluster:
         return (self.paths.log / f"{name}.log").read_text(errors="replace")
 
     def _spawn_policyd(self) -> _Starting:
-        env = {**self.env, "FAIRWATT_CONFIG": str(self.config_path)}
+        env = {**self.env, **self._controller_env}
         daemon = self._programs.start("policyd", command("policyd"), env)
         return daemon, lambda: answers_ping(self.paths.policyd_socket)
 
     def _spawn_collector(self) -> _Starting:
-        env = {**self.env, "FAIRWATT_CONFIG": str(self.config_path)}
+        env = {**self.env, **self._controller_env}
         daemon = self._programs.start("collector", command("collector"), env)
         return daemon, lambda: answers_http(f"{self.collector_url}/healthz")
 
     def _spawn_agent(self, name: str) -> _Starting:
-        node = self.nodes[name]
-        env = {
-            **self.env,
-            "FAIRWATT_CONFIG": str(node.config_path),
-            "FAIRWATT_FAKE_NVML": str(node.control_path),
-            "LD_LIBRARY_PATH": str(FAKE_LIBRARY_DIR),
-        }
+        env = {**self.env, **self._node_env(name)}
         daemon = self._programs.start(f"agent-{name}", command("agent"), env)
-        return daemon, lambda: answers_ping(node.agent_socket)
+        return daemon, lambda: answers_ping(self.nodes[name].agent_socket)
 
 
 _Starting = tuple[Daemon, Callable[[], bool]]

@@ -3,9 +3,10 @@
 
 from __future__ import annotations
 
+import itertools
 import sqlite3
 from collections import defaultdict
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from tests.lab.job_mix import Spec
@@ -29,16 +30,28 @@ class Verdict:
         return holds
 
 
-def check_runs(db: sqlite3.Connection, jobs: Mapping[str, list[int]], mix: Iterable[Spec]) -> Verdict:
+def check_runs(
+    db: sqlite3.Connection, jobs: Mapping[str, list[int]], mix: Sequence[Spec]
+) -> Verdict:
     """Each submission left exactly the runs it must, in the right states, with the right GPUs."""
     verdict = Verdict()
     for spec in mix:
         rows = [row for job_id in jobs[spec.label] for row in _runs(db, job_id)]
         states = sorted(row["state"] for row in rows)
         verdict.claim(len(rows) == spec.runs, f"{spec.label}: {len(rows)} runs, not {spec.runs}")
-        verdict.claim(states == _states(spec), f"{spec.label}: states {states}, not {_states(spec)}")
+        verdict.claim(
+            states == _states(spec), f"{spec.label}: states {states}, not {_states(spec)}"
+        )
         for row in rows:
             _check_gpus(db, spec, row, verdict)
+        told = " ".join(spec.args)
+        verdict.lines.append(
+            f"  {spec.label:<24} {told:<34} {len(rows)} run(s)  {' '.join(states)}"
+        )
+    total = db.execute("SELECT COUNT(*) FROM run WHERE origin = 'slurm'").fetchone()[0]
+    wanted = sum(spec.runs for spec in mix)
+    verdict.claim(total == wanted, f"{total} live runs in the store, not {wanted}")
+    verdict.lines.append(f"  {total} runs in the store")
     return verdict
 
 
@@ -60,7 +73,9 @@ def _states(spec: Spec) -> list[str]:
 
 def _check_gpus(db: sqlite3.Connection, spec: Spec, row: sqlite3.Row, verdict: Verdict) -> None:
     if spec.fate == "cancelled":
-        verdict.claim(row["start_ts"] is None, f"{spec.label}: cancelled while pending, yet started")
+        verdict.claim(
+            row["start_ts"] is None, f"{spec.label}: cancelled while pending, yet started"
+        )
         return
     gpus = db.execute(
         "SELECT gpu_type, count FROM run_gpu WHERE run_id = ?", (row["run_id"],)
@@ -141,29 +156,39 @@ def _compare(
 
 
 def check_settled(db: sqlite3.Connection) -> Verdict:
-    """What runs carry equals what the windows gave them: nothing lost on the way, nothing doubled."""
+    """What runs carry equals what the windows gave them: nothing lost, nothing doubled."""
     verdict = Verdict()
     strays = db.execute("SELECT COUNT(*) FROM node_run WHERE run_id IS NULL").fetchone()[0]
     verdict.claim(strays == 0, f"{strays} node runs belong to no run of sacct")
-    shares = db.execute("SELECT SUM(idle_mj + active_mj) FROM window_share").fetchone()[0]
+    shares = db.execute(
+        "SELECT SUM(idle_mj + active_mj) FROM window_share"
+        " JOIN node_run ON node_run.node = window_share.node"
+        " AND node_run.job_id = window_share.job_id AND start_ms = run_start_ms"
+    ).fetchone()[0]
     totals = {
         table: db.execute(
-            f"SELECT SUM(idle_mj + active_mj) FROM {table} JOIN run USING (run_id)"  # noqa: S608
+            f"SELECT SUM(idle_mj + active_mj) FROM {table} JOIN run USING (run_id)"
             " WHERE origin = 'slurm'"
         ).fetchone()[0]
         for table in ("run_energy", "run_hour")
     }
     for table, total in totals.items():
         verdict.claim(total == shares, f"{table} sums to {total} mJ, the windows to {shares} mJ")
-    verdict.lines.append(f"  windows {shares} mJ = runs {totals['run_energy']} mJ = hours {totals['run_hour']} mJ")
+    runs, hours = totals["run_energy"], totals["run_hour"]
+    verdict.lines.append(f"  windows {shares} mJ = runs {runs} mJ = hours {hours} mJ")
     return verdict
 
 
-def check_conservation(db: sqlite3.Connection, fakes: Mapping[str, Counter]) -> Verdict:
-    """For each device: windows without gap or overlap; Σ runs + unallocated = counter delta."""
+def check_conservation(
+    db: sqlite3.Connection, fakes: Mapping[str, Counter], devices: Mapping[str, str]
+) -> Verdict:
+    """For each device: windows without gap or overlap; Σ runs + unallocated = counter delta.
+
+    `devices` gives the node of each device by UUID.
+    """
     verdict = Verdict()
-    for row in db.execute("SELECT DISTINCT device_uuid, node FROM window ORDER BY node, 1"):
-        _conserves(db, fakes[row["node"]], row["device_uuid"], row["node"], verdict)
+    for device, node in devices.items():
+        _conserves(db, fakes[node], device, node, verdict)
     return verdict
 
 
@@ -173,7 +198,9 @@ def _conserves(
     windows = db.execute(
         "SELECT * FROM window WHERE device_uuid = ? ORDER BY t0_ms", (device,)
     ).fetchall()
-    for before, after in zip(windows, windows[1:], strict=False):
+    if not verdict.claim(bool(windows), f"{device} on {node}: no window"):
+        return
+    for before, after in itertools.pairwise(windows):
         verdict.claim(before["t1_ms"] == after["t0_ms"], f"{device}: gap at {before['t1_ms']} ms")
     runs = db.execute(
         "SELECT COALESCE(SUM(idle_mj + active_mj), 0) FROM window_share WHERE device_uuid = ?",
@@ -185,13 +212,17 @@ def _conserves(
     measured = sum(window["measured_mj"] for window in windows)
     verdict.claim(runs + rest == measured, f"{device}: {runs} + {rest} != {measured} mJ")
     slack = 2 * _step(fake, device, first, last)
-    verdict.claim(abs(measured - delta) <= slack, f"{device}: measured {measured}, truth {delta} mJ")
+    verdict.claim(
+        abs(measured - delta) <= slack, f"{device}: measured {measured}, truth {delta} mJ"
+    )
     verdict.lines.append(
-        f"  {node:<6} {device[:16]}…  runs {runs:>9} + unallocated {rest:>9} = counter {measured:>9} mJ"
+        f"  {node:<6} {device[:16]}…  "
+        f"runs {runs:>9} + unallocated {rest:>9} = counter {measured:>9} mJ"
     )
 
 
 def _step(fake: Counter, device: str, *times_ms: int) -> int:
     return max(
-        fake.energy_mj(device, t_ms + 100) - fake.energy_mj(device, t_ms - 100) for t_ms in times_ms
+        fake.energy_mj(device, t_ms + 100) - fake.energy_mj(device, t_ms - 100)
+        for t_ms in times_ms
     )

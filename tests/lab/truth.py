@@ -8,6 +8,7 @@ power, are taken from outside.
 
 from __future__ import annotations
 
+import itertools
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -33,14 +34,16 @@ class Hold:
     end_ms: int
 
 
-def expected_mj(fake: Counter, holds: list[Hold], idle_mw: float) -> dict[tuple[str, int, int], float]:
+def expected_mj(
+    fake: Counter, holds: list[Hold], idle_mw: float
+) -> dict[tuple[str, int, int], float]:
     """Return each run's energy on one device in mJ, idle part by reserved fraction, active by use.
 
     All holds must be of the same device.
     """
     energy: dict[tuple[str, int, int], float] = {hold.run: 0.0 for hold in holds}
     cuts = sorted({edge for hold in holds for edge in (hold.start_ms, hold.end_ms)})
-    for t0, t1 in zip(cuts, cuts[1:], strict=False):
+    for t0, t1 in itertools.pairwise(cuts):
         present = [hold for hold in holds if hold.start_ms <= t0 and hold.end_ms >= t1]
         delta = fake.energy_mj(holds[0].device, t1) - fake.energy_mj(holds[0].device, t0)
         idle = min(delta, idle_mw * (t1 - t0) / 1000)
