@@ -123,25 +123,56 @@ def _decide(
             policy.site.pool(parsed.request)  # reads the node lists
     except GrammarError as error:
         return _malformed(error, policy.mode("known_types"))
-    return _judged(parsed, policy, spelling, str(fields.get("admin_comment") or ""))
+    verdict = _judged(parsed, policy, spelling, srun=jobdesc.is_srun(fields))
+    return verdict if record is not None else _commented(verdict, fields)
 
 
-def _judged(parsed: jobdesc.Parsed, policy: Policy, spelling: Spelling, comment: str) -> Decision:
+def _judged(parsed: jobdesc.Parsed, policy: Policy, spelling: Spelling, *, srun: bool) -> Decision:
     after, steps = _apply_rules(parsed.request, policy)
     asked, given = as_text(parsed.request.gpus), as_text(after.gpus)
     if steps and steps[-1].rejection is not None and steps[-1].mode == "enforce":
         line = _line(steps[-1].rejection)
         return Decision(accepted=False, say=(line,), steps=steps, asked=asked, given=asked)
     edits = jobdesc.edits(parsed, after, spelling)
+    if srun and _renamed(parsed.request, after):
+        line = _line(
+            note("FW005", asked=asked, given=given, offer=jobdesc.flags(after, parsed.request))
+        )
+        return Decision(accepted=False, say=(line,), steps=steps, asked=asked, given=asked)
     overlong = next((name for name, text in edits.items() if len(text) > MAX_EDIT_BYTES), None)
     if overlong is not None:
         line = _line(note("FW004", field=overlong))
         return Decision(accepted=False, say=(line,), steps=steps, asked=asked, given=asked)
-    told = [(step, each) for step in steps for each in _notes(step)]
-    if told and (not comment or comment.startswith(COMMENT_PREFIX)):
-        edits["admin_comment"] = _comment(asked, given, told)
-    say = tuple(_line(each, step) for step, each in told if step.mode != "audit")
+    say = tuple(_line(each, step) for step, each in _told(steps) if step.mode != "audit")
     return Decision(edits=edits, say=say, steps=steps, asked=asked, given=given)
+
+
+def _renamed(before: JobRequest, after: JobRequest) -> bool:
+    """Whether a type that the user named is gone."""
+    left = {(ask.level, ask.type) for ask in after.gpus}
+    return any(ask.type and (ask.level, ask.type) not in left for ask in before.gpus)
+
+
+def _commented(decision: Decision, fields: jobdesc.Fields) -> Decision:
+    """Add the record of the decision, unless the job has a comment of somebody else.
+
+    Not in a modification: Slurm takes a user's change for an attempt on the comment, and
+    denies it (22.05).
+    """
+    told = _told(decision.steps)
+    comment = str(fields.get("admin_comment") or "")
+    if (
+        not decision.accepted
+        or not told
+        or not f"{comment}{COMMENT_PREFIX}".startswith(COMMENT_PREFIX)
+    ):
+        return decision
+    text = _comment(decision.asked, decision.given, told)
+    return msgspec.structs.replace(decision, edits={**decision.edits, "admin_comment": text})
+
+
+def _told(steps: tuple[Step, ...]) -> list[tuple[Step, Note]]:
+    return [(step, each) for step in steps for each in _notes(step)]
 
 
 def _apply_rules(request: JobRequest, policy: Policy) -> tuple[JobRequest, tuple[Step, ...]]:

@@ -30,7 +30,8 @@ def from_slurm(slurm_conf: str | None) -> Facts:
     """
     client = SlurmClient(slurm_conf)
     partitions = tuple(
-        Partition(name=part.name, default=part.default) for part in client.partitions()
+        Partition(name=part.name, default=part.default, open=part.open_to_all)
+        for part in client.partitions()
     )
     return Facts(nodes=tuple(_node(node) for node in client.nodes()), partitions=partitions)
 

@@ -15,7 +15,17 @@ from fairwatt.core.errors import GrammarError
 from fairwatt.core.gres import Gres, Spelling, format_request, parse_request, spelling_of
 from fairwatt.core.records import GpuAsk, JobRequest
 
-__all__ = ["Fields", "Level", "Parsed", "concerns_gpus", "edits", "overlaid", "parse"]
+__all__ = [
+    "Fields",
+    "Level",
+    "Parsed",
+    "concerns_gpus",
+    "edits",
+    "flags",
+    "is_srun",
+    "overlaid",
+    "parse",
+]
 
 Fields = Mapping[str, str | int | float]
 Level = Literal["node", "job", "task", "socket"]
@@ -25,6 +35,20 @@ LEVELS: dict[Level, str] = {
     "job": "tres_per_job",
     "task": "tres_per_task",
     "socket": "tres_per_socket",
+}
+ENVIRONMENT: dict[Level, str] = {
+    "job": "SLURM_GPUS",
+    "node": "SLURM_GPUS_PER_NODE",
+    "task": "SLURM_GPUS_PER_TASK",
+    "socket": "SLURM_GPUS_PER_SOCKET",
+}
+"""What sbatch exports into the job; an srun in it takes these as options of its step."""
+
+FLAGS: dict[Level, str] = {
+    "job": "--gpus",
+    "node": "--gpus-per-node",
+    "task": "--gpus-per-task",
+    "socket": "--gpus-per-socket",
 }
 PLACING = (
     *LEVELS.values(),
@@ -50,6 +74,7 @@ class Parsed(msgspec.Struct, frozen=True):
     request: JobRequest
     entries: dict[Level, tuple[Gres, ...]]
     texts: dict[Level, str]
+    exported: frozenset[str] = frozenset()
 
 
 def overlaid(job: Fields, record: Fields | None) -> Fields:
@@ -79,7 +104,8 @@ def parse(fields: Fields) -> Parsed:
         for item in items
         if item.is_gpu
     )
-    return Parsed(_request(fields, gpus), entries, texts)
+    exported = frozenset(ENVIRONMENT.values()) & fields.keys()
+    return Parsed(_request(fields, gpus), entries, texts, exported)
 
 
 def edits(before: Parsed, after: JobRequest, spelling: Spelling) -> dict[str, str]:
@@ -97,7 +123,33 @@ def edits(before: Parsed, after: JobRequest, spelling: Spelling) -> dict[str, st
             changed[LEVELS[level]] = format_request(
                 _replaced(items, new), spelling, per_task=per_task
             )
+        if new != old and ENVIRONMENT[level] in before.exported:
+            changed[ENVIRONMENT[level]] = _as_option(new)
     return changed
+
+
+def flags(after: JobRequest, before: JobRequest) -> str:
+    """The options with which a user asks for `after` himself."""
+    shown = [
+        f"{flag}={_as_option(gpus)}"
+        for level, flag in FLAGS.items()
+        if (gpus := tuple(ask for ask in after.gpus if ask.level == level))
+    ]
+    if after.partition is not None and after.partition != before.partition:
+        shown.append(f"-p {after.partition}")
+    return " ".join(shown)
+
+
+def is_srun(fields: Fields) -> bool:
+    """Whether srun itself asks for the job: its step then repeats the request as it was typed.
+
+    sbatch sends a name for standard input, salloc no command line.
+    """
+    return not _text(fields, "std_in") and bool(_number(fields, "argc"))
+
+
+def _as_option(gpus: tuple[GpuAsk, ...]) -> str:
+    return ",".join(f"{ask.type}:{ask.count}" if ask.type else f"{ask.count}" for ask in gpus)
 
 
 def _entries(text: str) -> tuple[Gres, ...]:

@@ -64,13 +64,17 @@ class LineServer:
         """Serve until `stop`; call it in the main thread, which then wakes up for signals."""
         signal.set_wakeup_fd(self._wake_in.fileno(), warn_on_full_buffer=False)
         try:
-            while not self._stopping:
-                for key, _ in self._selector.select():
-                    key.data(key.fileobj)
-                while self._tasks:
-                    self._tasks.pop(0)()
+            self.serve()
         finally:
             signal.set_wakeup_fd(-1)
+
+    def serve(self) -> None:
+        """Serve until `stop`, in any thread; signals do not wake it up."""
+        while not self._stopping:
+            for key, _ in self._selector.select():
+                key.data(key.fileobj)
+            while self._tasks:
+                self._tasks.pop(0)()
 
     def close(self) -> None:
         """Close all connections and remove the socket, unless another server put its own there."""

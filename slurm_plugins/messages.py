@@ -63,6 +63,13 @@ _TABLE = (
         "Name a GPU type or a smaller partition.",
     ),
     Message(
+        "FW005",
+        "srun cannot be rewritten",
+        "{asked} is {given} here, but srun's own step would still ask for {asked}; "
+        "write srun {offer}",
+        "Use the options that the message names, or sbatch or salloc.",
+    ),
+    Message(
         "FW101",
         "Memory became a type",
         "{asked} -> {given}: the smallest with {memory} in {where}",
@@ -135,12 +142,6 @@ _TABLE = (
         "Use a partition that has the type.",
     ),
     Message(
-        "FW308",
-        "Partition set",
-        "{asked}: partition set to {partition}, as {default} has no such GPU",
-        "Nothing to do; name a partition with -p to choose yourself.",
-    ),
-    Message(
         "FW304",
         "Malformed request",
         "{field} cannot be read at {part}; {remedy}",
@@ -163,6 +164,12 @@ _TABLE = (
         "No GPU here",
         "{where} has no GPU; partitions with GPUs: {partitions}",
         "Use a partition that has GPUs.",
+    ),
+    Message(
+        "FW308",
+        "Partition set",
+        "{asked}: partition set to {partition}, as {default} has no such GPU",
+        "Nothing to do; name a partition with -p to choose yourself.",
     ),
 )
 

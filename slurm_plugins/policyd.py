@@ -30,6 +30,9 @@ __all__ = ["PolicyDaemon", "serve"]
 
 _log = logging.getLogger(__name__)
 
+FIRST_FACTS_S = 3.0
+"""How long the socket waits for the first facts; slurmctld may be down and is not waited for."""
+
 STALE_AFTER = 10
 """Facts older than so many refresh periods are not used."""
 
@@ -55,13 +58,18 @@ class PolicyDaemon:
         """
         path = config["policyd.decision_log"]
         opened = _opened(Path(path)) if path else None
-        if self._decision_log is not None:
-            self._decision_log.close()
+        self.close()
         self._decision_log = opened
         self._modes = {name: config[f"rules.{name}"] for name in RULES}
         self._max_age_s = float(STALE_AFTER * config["policyd.refresh_s"])
         self.refresher.refresh_s = config["policyd.refresh_s"]
         self.refresher.catalogue_dir = config["site.catalogue_dir"] or None
+
+    def close(self) -> None:
+        """Close the decision log."""
+        if self._decision_log is not None:
+            self._decision_log.close()
+            self._decision_log = None
 
     def reload(self) -> None:
         """Read the configuration again; a broken one is reported and the last good one stays."""
@@ -131,9 +139,10 @@ def serve(config: Config, path: Path | None = None) -> None:
         config["site.catalogue_dir"] or None,
     )
     daemon = PolicyDaemon(config, refresher)
+    refresher.start()
+    refresher.wait_first(FIRST_FACTS_S)
     server = LineServer(path or Path(config["policyd.socket"]), daemon.answer)
     _on_signals(server, daemon.reload)
-    refresher.start()
     _quieten_gc()
     _log.info("policyd answers at %s", server.path)
     try:
@@ -141,6 +150,7 @@ def serve(config: Config, path: Path | None = None) -> None:
     finally:
         refresher.stop()
         server.close()
+        daemon.close()
     _log.info("policyd ended")
 
 

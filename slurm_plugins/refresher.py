@@ -57,11 +57,16 @@ class Refresher:
         self._wake = threading.Event()
         self._stopping = False
         self._failing = False
+        self._tried = threading.Event()
         self._thread = threading.Thread(target=self._run, name="facts", daemon=True)
 
     def start(self) -> None:
         """Start reading."""
         self._thread.start()
+
+    def wait_first(self, timeout_s: float) -> None:
+        """Wait until facts were read once, or could not be."""
+        self._tried.wait(timeout_s)
 
     def poke(self) -> None:
         """Read now."""
@@ -93,6 +98,7 @@ class Refresher:
     def _run(self) -> None:
         while not self._stopping:
             self.refresh()
+            self._tried.set()
             gc.collect()
             self._wake.wait(RETRY_S if self.snapshot.site is None else self.refresh_s)
             self._wake.clear()

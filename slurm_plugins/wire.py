@@ -36,7 +36,6 @@ class Answer(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     act: Literal["accept", "reject"]
     set: dict[str, str] = {}
     say: str | None = None
-    log: str | None = None
 
 
 class Pong(msgspec.Struct, frozen=True, kw_only=True):

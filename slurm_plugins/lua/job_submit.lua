@@ -14,7 +14,7 @@
 -- fails, 26.05 refuses it: hence nothing raises out of here and edits are written last, or undone.
 
 local SUCCESS = 0
-local REFUSED = 2072 -- ESLURM_INVALID_GRES; own number: 22.05 has no such name, and nil would accept
+local REFUSED = 2072 -- ESLURM_INVALID_GRES, by number: 22.05 lacks the name, and nil would accept
 local PROTOCOL = 1
 local MAX_EDIT_BYTES = 1023 -- slurmctld refuses longer strings after the hook
 local MAX_FIELD_BYTES = 16384
@@ -25,11 +25,15 @@ local NOT_APPLIED = "fairwatt: the site's GPU policy could not be applied (%s); 
 
 local TRES_FIELDS = { "tres_per_node", "tres_per_job", "tres_per_task", "tres_per_socket" }
 local TEXT_FIELDS = {
-  "partition", "features", "req_nodes", "exc_nodes", "account", "qos", "admin_comment",
+  "partition", "features", "req_nodes", "exc_nodes", "account", "qos", "admin_comment", "std_in",
 }
 local NUMBER_FIELDS = {
   "num_tasks", "cpus_per_task", "ntasks_per_node", "min_nodes", "max_nodes", "min_cpus",
-  "time_limit", "user_id", "job_id",
+  "time_limit", "user_id", "job_id", "argc",
+}
+-- sbatch exports these; srun inside the job reads them as its own options, so they must agree.
+local ENVIRONMENT = {
+  "SLURM_GPUS", "SLURM_GPUS_PER_NODE", "SLURM_GPUS_PER_TASK", "SLURM_GPUS_PER_SOCKET",
 }
 -- What an answer may change, and how each value is checked.
 local WRITABLE = {
@@ -38,6 +42,7 @@ local WRITABLE = {
   num_tasks = "count", cpus_per_task = "count", ntasks_per_node = "count",
   min_nodes = "count", max_nodes = "count",
 }
+for _, name in ipairs(ENVIRONMENT) do WRITABLE[name] = "environment" end
 
 ---------------------------------------------------------------------------------------- settings
 
@@ -55,17 +60,19 @@ local function read_settings()
   local found, given = pcall(dofile, here() .. "fairwatt_hook.lua")
   local problem = nil
   if not found or type(given) ~= "table" then
-    problem = "fairwatt: fairwatt_hook.lua cannot be used (" .. tostring(given) .. "); defaults hold"
+    problem = "fairwatt: fairwatt_hook.lua is not used, defaults hold: " .. tostring(given)
     given = {}
   end
-  local settings = { site_script = type(given.site_script) == "string" and given.site_script or nil }
+  local settings = {}
+  if type(given.site_script) == "string" then settings.site_script = given.site_script end
   for name, default in pairs(DEFAULTS) do
     local value = given[name]
     settings[name] = type(value) == type(default) and value or default
   end
   if settings.fail_mode ~= "closed" then settings.fail_mode = "open" end
-  if not (settings.deadline_ms > 0 and settings.deadline_ms <= 1000) then settings.deadline_ms = 10 end
-  if not (settings.breaker_s > 0 and settings.breaker_s <= MAX_BREAKER_S) then settings.breaker_s = 2 end
+  local deadline, pause = settings.deadline_ms, settings.breaker_s
+  if not (deadline > 0 and deadline <= 1000) then settings.deadline_ms = 10 end
+  if not (pause > 0 and pause <= MAX_BREAKER_S) then settings.breaker_s = 2 end
   return settings, problem
 end
 
@@ -180,6 +187,7 @@ local has_unix, unix = pcall(require, "socket.unix")
 -- LuaSocket 3.1 gives a table of constructors, older ones the constructor itself.
 local new_stream = has_unix and (type(unix) == "table" and (unix.stream or unix.tcp) or unix)
 
+local PAUSED = "policyd does not answer"
 local connection = nil
 local breaker = { open_until = 0, opened_at = 0, pause_s = 0 }
 local unapplied = 0
@@ -237,7 +245,7 @@ end
 local function exchange(line)
   if not (has_socket and new_stream) then return nil, "LuaSocket's socket.unix is missing" end
   local now = socket.gettime()
-  if now < breaker.open_until and now >= breaker.opened_at then return nil, "paused after a failure" end
+  if now < breaker.open_until and now >= breaker.opened_at then return nil, PAUSED end
   local stop = now + settings.deadline_ms / 1000
   local inherited = connection ~= nil
   local answer, why = converse(line, stop)
@@ -285,6 +293,16 @@ local function read_rest(source, copy)
     if type(value) == "number" and value >= 0 and value < 2 ^ 53 then copy[name] = value end
   end
   return copy
+end
+
+-- Only sbatch sends its environment (and always a name for stdin); Slurm logs an error otherwise.
+local function read_environment(job_desc, copy)
+  local environment = copy.std_in and copy.std_in ~= "" and job_desc.environment
+  if not environment then return end
+  for _, name in ipairs(ENVIRONMENT) do
+    local value = environment[name]
+    if type(value) == "string" then copy[name] = value end
+  end
 end
 
 local function overlong(copy)
@@ -340,7 +358,7 @@ local function check_answer(answer, id, spelling)
   if answer.v ~= PROTOCOL then error("answer of another protocol version") end
   if answer.id ~= id then error("answer to another request") end
   if answer.act ~= "accept" and answer.act ~= "reject" then error("answer without a decision") end
-  if not (check_text(answer.say) and check_text(answer.log)) then error("bad text in the answer") end
+  if not check_text(answer.say) then error("bad text in the answer") end
   local edits = answer.set == nil and {} or answer.set
   if type(edits) ~= "table" or edits == NULL then error("bad edits in the answer") end
   for name, value in pairs(edits) do
@@ -351,25 +369,36 @@ local function check_answer(answer, id, spelling)
   return edits
 end
 
+local function write(job_desc, name, value)
+  if WRITABLE[name] == "environment" then
+    job_desc.environment[name] = value
+  else
+    job_desc[name] = value
+  end
+end
+
 -- All edits or none: what was written is put back when a write fails.
 local function write_edits(job_desc, edits, before)
   local written = {}
   local done, why = pcall(function()
     for name, value in pairs(edits) do
       written[#written + 1] = name
-      job_desc[name] = value
+      write(job_desc, name, value)
     end
   end)
   if done then return end
   for _, name in ipairs(written) do
-    pcall(function() job_desc[name] = before[name] or "" end)
+    local unset = WRITABLE[name] == "count" and slurm.NO_VAL or ""
+    pcall(write, job_desc, name, before[name] or unset)
   end
   error(why, 0)
 end
 
 ------------------------------------------------------------------------------------------- hooks
 
-local function tell(text)
+-- Up to 22.05 a message of a modify is discarded with an error in the log; 23.02 knows more codes.
+local function tell(verb, text)
+  if verb == "modify" and slurm.ESLURM_INVALID_GRES == nil then return log(text) end
   for line in text:gmatch("[^\n]+") do slurm.log_user("%s", line) end
 end
 
@@ -382,30 +411,27 @@ local CONSEQUENCES = {
 -- The policy cannot be applied: one line to the user, one counted line in the log, the fail mode.
 local function give_up(verb, reason)
   unapplied = unapplied + 1
-  local paused = reason == "paused after a failure"
-  local text = string.format(NOT_APPLIED, paused and "policyd does not answer" or reason,
-    CONSEQUENCES[settings.fail_mode][verb])
-  if not paused then
+  local text = string.format(NOT_APPLIED, reason, CONSEQUENCES[settings.fail_mode][verb])
+  if reason ~= PAUSED then
     pcall(log, string.format("%s [%.0f since this script was loaded]", text, unapplied))
   end
-  pcall(tell, text)
+  pcall(tell, verb, text)
   return settings.fail_mode == "closed" and REFUSED or SUCCESS
 end
 
 local function refuse(verb, text)
-  if verb == "modify" then log(text) end -- 22.05 shows no message of a modify to the user
-  tell(text)
+  tell(verb, text)
   return REFUSED
 end
 
 local function next_id()
   serial = serial + 1
-  return string.format("%.0f-%.0f", socket and socket.gettime and socket.gettime() * 1e6 or 0, serial)
+  return string.format("%.0f-%.0f", has_socket and socket.gettime() * 1e6 or 0, serial)
 end
 
 local function apply(verb, job_desc, job, record)
   read_rest(job_desc, job)
-  if record then read_rest(record.source, record.copy) end
+  if record then read_rest(record.source, record.copy) else read_environment(job_desc, job) end
   local long = overlong(job) or (record and overlong(record.copy))
   if long then return refuse(verb, "fairwatt FW003: " .. long .. " is too long; shorten it") end
   local id, spelling = next_id(), server_spelling()
@@ -419,9 +445,8 @@ local function apply(verb, job_desc, job, record)
     hang_up() -- the stream may be out of step; the daemon is quick, so no pause
     return give_up(verb, "policyd: " .. tostring(edits):gsub("^.-:%d+: ", ""))
   end
-  if answer.log then log(answer.log) end
   if answer.act == "reject" then return refuse(verb, answer.say or "fairwatt: refused") end
-  if answer.say then tell(answer.say) end
+  if answer.say then tell(verb, answer.say) end
   write_edits(job_desc, edits, job)
   return SUCCESS
 end
@@ -432,21 +457,11 @@ local function on_submit(job_desc)
   return apply("submit", job_desc, job)
 end
 
-local function on_modify(job_desc, job_rec, uid)
+local function on_modify(job_desc, job_rec, _, uid)
   if uid == 0 then return SUCCESS end
   local job, record = read_tres(job_desc), read_tres(job_rec)
   if not mentions_gpu(job) and not mentions_gpu(record) then return SUCCESS end
   return apply("modify", job_desc, job, { source = job_rec, copy = record })
-end
-
--- Nothing raises out of here: a fault of ours is the fail mode, the same on every release.
-local function guarded(verb, body, ...)
-  local done, code = pcall(body, ...)
-  if done then return code end
-  pcall(log, "fairwatt: " .. tostring(code):gsub("%c", " "):sub(1, 500))
-  local ended, answer = pcall(give_up, verb, "error in the hook")
-  if ended then return answer end
-  return settings.fail_mode == "closed" and REFUSED or SUCCESS
 end
 
 -- A site's own script runs first, so that ours judges what it made of the job.
@@ -460,24 +475,34 @@ end
 
 local site_submit, site_modify = site_functions()
 
-local function site_first(verb, site_function, ...)
+local function site_first(site_function, ...)
   if type(site_function) ~= "function" then return SUCCESS end
   local done, code = pcall(site_function, ...)
   if done then return type(code) == "number" and code or SUCCESS end
-  pcall(log, "fairwatt: site_script failed: " .. tostring(code))
+  log("fairwatt: site_script failed: " .. tostring(code))
+  return settings.fail_mode == "closed" and REFUSED or SUCCESS
+end
+
+-- Nothing raises out of here: a fault of ours is the fail mode, the same on every release.
+local function guarded(verb, site_function, body, ...)
+  local done, code = pcall(function(...)
+    local first = site_first(site_function, ...)
+    if first ~= SUCCESS then return first end
+    return body(...)
+  end, ...)
+  if done then return code end
+  pcall(log, "fairwatt: " .. tostring(code):gsub("%c", " "):sub(1, 500))
+  local ended, answer = pcall(give_up, verb, "error in the hook")
+  if ended then return answer end
   return settings.fail_mode == "closed" and REFUSED or SUCCESS
 end
 
 function slurm_job_submit(job_desc, part_list, submit_uid)
-  local code = site_first("submit", site_submit, job_desc, part_list, submit_uid)
-  if code ~= SUCCESS then return code end
-  return guarded("submit", on_submit, job_desc)
+  return guarded("submit", site_submit, on_submit, job_desc, part_list, submit_uid)
 end
 
 function slurm_job_modify(job_desc, job_rec, part_list, modify_uid)
-  local code = site_first("modify", site_modify, job_desc, job_rec, part_list, modify_uid)
-  if code ~= SUCCESS then return code end
-  return guarded("modify", on_modify, job_desc, job_rec, modify_uid)
+  return guarded("modify", site_modify, on_modify, job_desc, job_rec, part_list, modify_uid)
 end
 
 return SUCCESS

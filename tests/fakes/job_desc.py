@@ -19,15 +19,41 @@ LUAS = ("lua51", "lua52", "lua53", "lua54")
 NO_VAL = 4294967294
 NO_VAL_16 = 65534
 
-STRINGS = (
-    "account admin_comment array_inx comment cpus_per_tres dependency exc_nodes extra features "
-    "gres licenses mem_per_tres name partition prefer qos req_nodes reservation script std_err "
-    "std_in std_out tres_bind tres_freq tres_per_job tres_per_node tres_per_socket tres_per_task "
-    "wckey work_dir"
-).split()
+STRINGS = [
+    "account",
+    "admin_comment",
+    "array_inx",
+    "comment",
+    "cpus_per_tres",
+    "dependency",
+    "exc_nodes",
+    "extra",
+    "features",
+    "gres",
+    "licenses",
+    "mem_per_tres",
+    "name",
+    "partition",
+    "prefer",
+    "qos",
+    "req_nodes",
+    "reservation",
+    "script",
+    "std_err",
+    "std_in",
+    "std_out",
+    "tres_bind",
+    "tres_freq",
+    "tres_per_job",
+    "tres_per_node",
+    "tres_per_socket",
+    "tres_per_task",
+    "wckey",
+    "work_dir",
+]
 NUMBERS = {
-    **dict.fromkeys("num_tasks min_nodes max_nodes time_limit priority".split(), NO_VAL),
-    **dict.fromkeys("cpus_per_task ntasks_per_node shared requeue".split(), NO_VAL_16),
+    **dict.fromkeys(["num_tasks", "min_nodes", "max_nodes", "time_limit", "priority"], NO_VAL),
+    **dict.fromkeys(["cpus_per_task", "ntasks_per_node", "shared", "requeue"], NO_VAL_16),
     "min_cpus": 1,
     "begin_time": 0,
     "pn_min_memory": 1.8446744073709552e19,
@@ -137,13 +163,16 @@ package.preload["socket.unix"] = function()
     return s
   end }
 end
-slurm = { SUCCESS = 0, ERROR = -1, FAILURE = -1, NO_VAL = 4294967294.0, ESLURM_ACCESS_DENIED = 2002.0 }
+slurm = { SUCCESS = 0, ERROR = -1, FAILURE = -1, NO_VAL = 4294967294.0 }
 function slurm.log_info(...) py.log(string.format(...)) end
 function slurm.log_user(...) py.say(string.format(...)) end
 slurm.user_msg = function(text) py.say(text) end
 function new_job(read, write, environment)
   return setmetatable({}, {
-    __index = function(_, name) if name == "environment" then return environment end return read(name) end,
+    __index = function(_, name)
+      if name == "environment" then return environment end
+      return read(name)
+    end,
     __newindex = function(_, name, value)
       if value == nil then error("bad argument #3 to '?' (string expected, got nil)") end
       write(name, value)

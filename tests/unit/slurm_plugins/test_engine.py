@@ -1,0 +1,240 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The engine: spellings, modes, facts that are missing or old, and rules that fail."""
+
+from __future__ import annotations
+
+import json
+import logging
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from fairwatt.core.gres import Spelling
+from fairwatt.slurm_plugins import engine
+from fairwatt.slurm_plugins.engine import Policy, decide
+from tests.fakes.sites import demo, enforcing
+
+DEMO = demo()
+POLICY = enforcing(DEMO)
+UNSET = {
+    "num_tasks": 4294967294,
+    "min_nodes": 4294967294,
+    "max_nodes": 4294967294,
+    "ntasks_per_node": 65534,
+    "cpus_per_task": 65534,
+    "time_limit": 4294967294,
+}
+
+MENDED = "gpu:A100:1 -> gpu:a100:1: a100 is how this cluster spells it"
+FORMS = [
+    ("tres_per_node", "gpu:20gb:1"),
+    ("tres_per_job", "gpu:20gb:1"),
+    ("tres_per_task", "gpu:20gb:1"),
+    ("tres_per_socket", "gpu:20gb:1"),
+]
+
+
+@pytest.mark.parametrize("field", [form[0] for form in FORMS])
+@pytest.mark.parametrize("prefix", ["", "gres:", "gres/"])
+@pytest.mark.parametrize("separator", [":", "="])
+def test_one_intent_one_decision_whatever_the_spelling(field, prefix, separator):
+    """J1, J3, J5: per node, job, task or socket, any prefix, `:` or `=`."""
+    out = decide(
+        {field: f"{prefix}gpu:20gb{separator}1", **UNSET}, POLICY, spelling=Spelling.COLON
+    )
+    assert out.edits[field] == "gres:gpu:a100_3g.20gb:1"
+    assert out.given == "gpu:a100_3g.20gb:1"
+
+
+def test_a_bare_request_of_an_api_client_gets_the_prefix_of_the_server():
+    """J4."""
+    out = decide({"tres_per_node": "gpu:a100:1"}, POLICY, spelling=Spelling.SLASH)
+    assert out.edits == {"tres_per_node": "gres/gpu:a100:1"}
+    assert out.say == ()
+
+
+def test_a_fitting_request_is_left_alone():
+    out = decide({"tres_per_node": "gres:gpu:a100:1"}, POLICY, spelling=Spelling.COLON)
+    assert (out.accepted, out.edits, out.say) == (True, {}, ())
+
+
+def test_other_tres_stay_where_they_are():
+    out = decide({"tres_per_task": "cpu=3,gres/gpu:20gb=1,gres/shard=2"}, POLICY)
+    assert out.edits["tres_per_task"] == "cpu=3,gres/gpu:a100_3g.20gb=1,gres/shard=2"
+
+
+@pytest.mark.parametrize(
+    "job",
+    [{}, {"tres_per_node": "gres:shard:1"}, {"tres_per_node": "gres/gpu:0"}, {"tres_per_job": ""}],
+)
+def test_a_job_without_gpu_is_never_touched(job):
+    assert decide(job, POLICY) == engine.Decision()
+
+
+def test_the_environment_that_sbatch_exports_follows():
+    job = {"tres_per_job": "gres/gpu:20gb:1", "SLURM_GPUS": "20gb:1", "std_in": "/dev/null"}
+    assert decide(job, POLICY).edits["SLURM_GPUS"] == "a100_3g.20gb:1"
+
+
+def test_srun_is_told_what_to_write_since_its_step_repeats_the_request():
+    out = decide({"tres_per_node": "gres/gpu:20gb:1", "argc": 1}, POLICY)
+    assert not out.accepted
+    assert out.say[0].startswith("fairwatt FW005: ")
+    assert out.say[0].endswith("write srun --gpus-per-node=a100_3g.20gb:1 -p mig")
+    assert decide({"tres_per_node": "gres/gpu:a100:1", "argc": 1}, POLICY).accepted
+
+
+def test_the_comment_carries_the_decision_and_spares_those_of_others():
+    job = {"tres_per_node": "gres/gpu:20gb:1"}
+    comment = decide(job, POLICY).edits["admin_comment"]
+    body = json.loads(comment.removeprefix("fairwatt:"))
+    assert (body["v"], body["asked"], body["given"]) == (1, "gpu:20gb:1", "gpu:a100_3g.20gb:1")
+    assert body["notes"][0][0] == "FW101"
+    assert "admin_comment" in decide({**job, "admin_comment": comment}, POLICY).edits
+    assert "admin_comment" not in decide({**job, "admin_comment": "ours"}, POLICY).edits
+
+
+@pytest.mark.parametrize(
+    ("mode", "accepted", "edited", "says"),
+    [
+        (
+            "enforce",
+            True,
+            True,
+            "fairwatt FW301: " + MENDED,
+        ),
+        (
+            "warn",
+            True,
+            False,
+            "fairwatt FW301 (warn): would be changed: " + MENDED,
+        ),
+        ("audit", True, False, None),
+        ("off", True, False, None),
+    ],
+)
+def test_modes_of_a_change(mode, accepted, edited, says):
+    policy = enforcing(DEMO, known_types=mode)
+    out = decide({"tres_per_node": "gres/gpu:A100:1"}, policy)
+    assert out.accepted is accepted
+    assert ("tres_per_node" in out.edits) is edited
+    assert out.say == ((says,) if says else ())
+    assert ("admin_comment" in out.edits) is (mode != "off")
+
+
+@pytest.mark.parametrize(
+    ("mode", "accepted"), [("enforce", False), ("warn", True), ("audit", True)]
+)
+def test_modes_of_a_refusal(mode, accepted):
+    out = decide({"tres_per_node": "gres/gpu:h10:1"}, enforcing(DEMO, known_types=mode))
+    assert out.accepted is accepted
+    assert "tres_per_node" not in out.edits
+    assert bool(out.say) is (mode != "audit")
+
+
+def test_a_malformed_request_is_refused_with_its_part():
+    out = decide({"tres_per_node": "gres/gpu:a:b:c:d"}, POLICY)
+    assert not out.accepted
+    assert out.say[0].startswith("fairwatt FW304: gres/gpu:a:b:c:d cannot be read at")
+    assert decide(
+        {"tres_per_node": "gres/gpu::", "x": 1}, enforcing(DEMO, known_types="off")
+    ).accepted
+
+
+def test_a_malformed_node_list_is_refused_and_a_huge_one_costs_nothing():
+    for text in ("n[1-", "n[[1]]", "n[1][2][3][4]", ",".join(f"n{i}[1-2]" for i in range(40))):
+        out = decide({"tres_per_node": "gres/gpu:1", "exc_nodes": text}, POLICY)
+        assert not out.accepted
+    assert decide(
+        {"tres_per_node": "gres/gpu:1", "exc_nodes": "n[1-999999999999]"}, POLICY
+    ).accepted
+
+
+@pytest.mark.parametrize("policy", [enforcing(None), Policy(DEMO, POLICY.modes, 301.0, 300.0)])
+def test_without_fresh_facts_the_policy_stands_aside_and_says_so(policy):
+    out = decide({"tres_per_node": "gres/gpu:20gb:1"}, policy)
+    assert (out.accepted, out.edits) == (True, {})
+    assert out.say[0].startswith("fairwatt FW002: the site's GPU policy could not be applied")
+
+
+def test_a_failing_rule_drops_all_edits_and_is_logged_once(monkeypatch, caplog):
+    def broken(request, site):
+        raise ZeroDivisionError("boom")
+
+    monkeypatch.setattr(engine, "RULES", {**engine.RULES, "known_types": broken})
+    monkeypatch.setattr(engine, "_reported", set())
+    with caplog.at_level(logging.ERROR):
+        outs = [decide({"tres_per_node": "gres/gpu:20gb:1"}, POLICY) for _ in range(3)]
+    assert all((out.accepted, out.edits) == (True, {}) for out in outs)
+    assert outs[0].say == (
+        "fairwatt FW001: the site's GPU policy could not be applied "
+        "(internal error in rule known_types); the job goes on unchanged",
+    )
+    assert len(caplog.records) == 1
+
+
+def test_messages_show_hostile_text_as_printable_ascii():
+    out = decide({"tres_per_node": "gres/gpu:<b>%s\x1b\n\xe9:1"}, POLICY)
+    assert not out.accepted
+    assert all(" " <= char <= "~" for char in out.say[0])
+
+
+RECORD = {"tres_per_node": "gres/gpu:a100:1", "partition": "gpu", "min_nodes": 1}
+
+
+class TestModify:
+    def test_unset_numbers_do_not_hide_the_record(self):
+        record = {**RECORD, "tres_per_node": "gres/gpu:a100:4", "min_nodes": 2}
+        out = decide({**UNSET, "partition": "all"}, POLICY, record=record)
+        assert out.accepted
+        out = decide({**UNSET, "min_nodes": 3}, POLICY, record=record)
+        assert out.say[0].startswith("fairwatt FW306")
+
+    def test_an_unrelated_change_is_not_judged(self):
+        record = {**RECORD, "tres_per_node": "gres/gpu:gone:1"}
+        assert decide({**UNSET, "time_limit": 5}, POLICY, record=record) == engine.Decision()
+
+    def test_no_comment_is_written(self):
+        out = decide({"tres_per_node": "gres/gpu:A100:2"}, POLICY, record=RECORD)
+        assert out.edits == {"tres_per_node": "gres/gpu:a100:2"}
+
+
+text = st.text(st.characters(min_codepoint=1, max_codepoint=255), max_size=30)
+
+
+@settings(max_examples=400, deadline=None)
+@given(
+    job=st.dictionaries(
+        st.sampled_from(
+            [
+                "tres_per_node",
+                "tres_per_job",
+                "tres_per_task",
+                "partition",
+                "exc_nodes",
+                "req_nodes",
+                "admin_comment",
+                "features",
+            ]
+        ),
+        text
+        | st.builds(lambda t: f"gres/gpu:{t}:1", text)
+        | st.sampled_from(["gres/gpu:20gb:1", "gres/gpu:a100:1", "mig", "all"]),
+        max_size=4,
+    ),
+    spelling=st.sampled_from(list(Spelling)),
+)
+def test_every_decision_is_one_that_the_hook_accepts(job, spelling):
+    out = decide(job, POLICY, spelling=spelling)
+    assert all("\n" not in line and line.isascii() and len(line) < 1000 for line in out.say)
+    assert not any("internal error" in line for line in out.say)
+    for name, value in out.edits.items():
+        assert len(value) <= 1023
+        assert value.isprintable() or name == "exc_nodes"
+    if "admin_comment" in out.edits:
+        assert len(out.edits["admin_comment"]) <= 1000
+    if out.accepted and out.edits:
+        again = decide({**job, **out.edits}, POLICY, spelling=spelling)
+        assert again.accepted
+        assert again.edits == {}

@@ -1,0 +1,126 @@
+# SPDX-License-Identifier: Apache-2.0
+"""`fairwatt explain`: flags, facts, text and JSON; and the page of messages."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+
+import click
+import pytest
+from click.testing import CliRunner
+
+from fairwatt.core.errors import ConfigError, GrammarError
+from fairwatt.slurm_plugins import messages
+from fairwatt.slurm_plugins.commands import explain
+from fairwatt.slurm_plugins.explain import DEMO_SITE
+from fairwatt.slurm_plugins.sbatch_flags import job_fields
+
+REPOSITORY = Path(__file__).parents[3]
+
+
+@pytest.mark.parametrize(
+    ("flags", "fields"),
+    [
+        ("--gres=gpu:20gb:1 -n1", {"tres_per_node": "gres/gpu:20gb:1", "num_tasks": 1}),
+        ("--gres gpu:1,shard:2", {"tres_per_node": "gres/gpu:1,gres/shard:2"}),
+        ("--gpus=a100:2", {"tres_per_job": "gres/gpu:a100:2"}),
+        ("-G 2", {"tres_per_job": "gres/gpu:2"}),
+        ("-G2 -N1-3", {"tres_per_job": "gres/gpu:2", "min_nodes": 1, "max_nodes": 3}),
+        ("--gpus-per-node=2", {"tres_per_node": "gres/gpu:2"}),
+        ("--gpus-per-task=h100:1 -c8", {"tres_per_task": "gres/gpu:h100:1", "cpus_per_task": 8}),
+        ("--gpus-per-socket=1", {"tres_per_socket": "gres/gpu:1"}),
+        ("-p gpu -A qcd -q long", {"partition": "gpu", "account": "qcd", "qos": "long"}),
+        (
+            "-C a100|h100 -w n1 -x n2",
+            {"features": "a100|h100", "req_nodes": "n1", "exc_nodes": "n2"},
+        ),
+        ("--ntasks-per-node=4 --mem=4G job.sh arg", {"ntasks_per_node": 4}),
+        ("-t 30", {"time_limit": 30}),
+        ("-t 30:30", {"time_limit": 31}),
+        ("-t 1:00:00", {"time_limit": 60}),
+        ("-t 1-12", {"time_limit": 2160}),
+        ("-t 2-0:5", {"time_limit": 2885}),
+    ],
+)
+def test_flags(flags, fields):
+    assert job_fields(flags.split()) == fields
+
+
+@pytest.mark.parametrize(
+    ("flags", "error"),
+    [
+        ("-N x", GrammarError),
+        ("-t x", GrammarError),
+        ("-n zero", click.UsageError),
+        ("-p", click.UsageError),
+    ],
+)
+def test_flags_that_cannot_be_read(flags, error):
+    with pytest.raises(error):
+        job_fields(flags.split())
+
+
+@pytest.fixture
+def run(monkeypatch):
+    monkeypatch.delenv("FAIRWATT_CONFIG", raising=False)
+
+    def call(*args):
+        return CliRunner().invoke(explain, ["--site", str(DEMO_SITE), *args])
+
+    return call
+
+
+def test_every_rule_has_its_line_and_the_result_is_last_but_one(run):
+    result = run("--", "--gres=gpu:20gb:1", "-n1")
+    assert result.exit_code == 0
+    lines = result.output.splitlines()
+    assert [line.split()[0] for line in lines] == [
+        "asked",
+        "memory_fit",
+        "untyped_slices",
+        "known_types",
+        "result",
+        "facts",
+    ]
+    assert "FW101 gpu:20gb:1 -> gpu:a100_3g.20gb:1" in lines[1]
+    assert lines[4].endswith("partition=mig, tres_per_node=gres/gpu:a100_3g.20gb:1")
+
+
+def test_json(run):
+    body = json.loads(run("--json", "--", "--gres=gpu:h10:1").output)
+    assert body["decision"]["accepted"] is False
+    assert body["decision"]["steps"][-1]["rejection"]["code"] == "FW302"
+
+
+def test_no_gpu_and_malformed(run):
+    assert "asks for no GPU" in run("--", "-n1").output
+    assert "FW304 refused" in run("--", "--gres=gpu:::1").output
+
+
+@pytest.mark.parametrize("text", ["{", "[]", '{"nodes": 5, "partitions": []}'])
+def test_a_broken_site_file_is_named(tmp_path, text):
+    path = tmp_path / "site.json"
+    path.write_text(text)
+    result = CliRunner().invoke(explain, ["--site", str(path), "--", "-n1"])
+    assert isinstance(result.exception, ConfigError)
+    assert str(path) in str(result.exception)
+
+
+def test_the_page_of_messages_is_the_table():
+    page = (REPOSITORY / "docs" / "messages.md").read_text(encoding="utf-8")
+    assert page == messages.as_markdown()
+
+
+def test_every_code_in_the_source_is_in_the_table_and_used():
+    sources = [
+        *(REPOSITORY / "slurm_plugins").rglob("*.py"),
+        *(REPOSITORY / "slurm_plugins").rglob("*.lua"),
+    ]
+    text = "".join(p.read_text(encoding="utf-8") for p in sources if p.name != "messages.py")
+    assert set(re.findall(r"FW\d{3}", text)) == set(messages.MESSAGES)
+
+
+def test_codes_are_in_order():
+    assert list(messages.MESSAGES) == sorted(messages.MESSAGES)

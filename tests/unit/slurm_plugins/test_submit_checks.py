@@ -1,0 +1,79 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Doctor's checks of the submit side."""
+
+from __future__ import annotations
+
+import shutil
+import socket
+import threading
+from dataclasses import replace
+
+import pytest
+
+from fairwatt.core import config as config_module
+from fairwatt.core.errors import PolicyError
+from fairwatt.slurm_plugins.checks import HOOK, checks
+
+CHECK = {check.name: check.run for check in checks}
+
+
+@pytest.fixture
+def config(tmp_path):
+    conf = tmp_path / "slurm.conf"
+    conf.write_text("")
+    values = {"policyd.socket": str(tmp_path / "p"), "site.slurm_conf": str(conf)}
+    base = config_module.load(None)
+    return replace(base, values={**base.values, **values})
+
+
+def levels(findings):
+    return [finding.level for finding in findings]
+
+
+def answering(path, answer: bytes):
+    listener = socket.socket(socket.AF_UNIX)
+    listener.bind(path)
+    listener.listen(1)
+
+    def serve():
+        client, _ = listener.accept()
+        with client, listener:
+            client.recv(100)
+            client.sendall(answer)
+
+    thread = threading.Thread(target=serve)
+    thread.start()
+    return thread
+
+
+def test_policyd_that_is_away_is_an_error(config):
+    (finding,) = CHECK["submit.policyd"](config)
+    assert finding.level == "error"
+    assert config["policyd.socket"] in finding.problem
+
+
+@pytest.mark.parametrize(
+    ("answer", "level"),
+    [(b'{"ok":true,"age_s":3.0,"nodes":4}\n', "info"), (b'{"ok":true,"age_s":null}\n', "warn")],
+)
+def test_policyd_that_answers(config, answer, level):
+    thread = answering(config["policyd.socket"], answer)
+    assert levels(CHECK["submit.policyd"](config)) == [level]
+    thread.join()
+
+
+def test_another_program_on_the_socket(config):
+    thread = answering(config["policyd.socket"], b"[]\n")
+    with pytest.raises(PolicyError):
+        CHECK["submit.policyd"](config)
+    thread.join()
+
+
+def test_the_hook_file(config, tmp_path):
+    assert levels(CHECK["submit.hook"](config)) == ["error"]
+    shutil.copy(HOOK, tmp_path)
+    assert levels(CHECK["submit.hook"](config)) == ["warn"]
+    (tmp_path / "fairwatt_hook.lua").write_text("return {}")
+    assert levels(CHECK["submit.hook"](config)) == []
+    (tmp_path / "job_submit.lua").write_text("return 0")
+    assert levels(CHECK["submit.hook"](config)) == ["error"]
