@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import os
 import signal
 import socket
 import subprocess
@@ -67,25 +68,39 @@ class Daemons:
         """The daemon of that name, if one was started and not yet stopped."""
         return self._running.get(name)
 
-    def stop(self, name: str, *, sig: int = signal.SIGTERM, timeout_s: float = 10) -> int | None:
-        """Signal one daemon and return its exit status; None where none runs.
+    def end(self, name: str, timeout_s: float = 10) -> None:
+        """End one daemon by SIGTERM; nothing happens where none of that name runs.
 
         Raises:
-            LabError: it did not end in time; it has been killed.
+            LabError: it did not end in time (it has been killed), or not with status 0.
         """
-        daemon = self._running.pop(name, None)
+        daemon = self._forget(name)
         if daemon is None:
-            return None
-        self._ended.append(daemon.process)
-        daemon.process.send_signal(sig)
+            return
+        daemon.process.terminate()
         try:
-            return daemon.process.wait(timeout_s)
+            status = daemon.process.wait(timeout_s)
         except subprocess.TimeoutExpired:
             daemon.process.kill()
+            status = daemon.process.wait()
+        if status != 0:
+            raise LabError(f"{name} ended with status {status} after SIGTERM\n{daemon.tail()}")
+
+    def kill(self, name: str) -> None:
+        """End one daemon by SIGKILL, with its workers, as systemd would when the main one dies.
+
+        Nothing happens where none of that name runs.
+        """
+        daemon = self._forget(name)
+        if daemon is not None:
+            os.killpg(daemon.process.pid, signal.SIGKILL)
             daemon.process.wait()
-            raise LabError(
-                f"{name}: still there {timeout_s} s after signal {sig}\n{daemon.tail()}"
-            ) from None
+
+    def _forget(self, name: str) -> Daemon | None:
+        daemon = self._running.pop(name, None)
+        if daemon is not None:
+            self._ended.append(daemon.process)
+        return daemon
 
     def close(self) -> None:
         """End everything at once, jobs included."""

@@ -24,6 +24,7 @@ def start_munged(daemons: Daemons, paths: Paths, env: Mapping[str, str]) -> Daem
         "--foreground",
         "--force",  # the root folder may lie below a folder that is writable for all, as /tmp is
         "--num-threads=4",
+        "--origin=127.0.0.1",  # else munged wants to resolve the host's name
         f"--key-file={key}",
         f"--socket={paths.munge_socket}",
         f"--pid-file={paths.run / 'munged.pid'}",

@@ -71,7 +71,8 @@ class Namespace:
     def spawn(
         self, argv: Sequence[str], *, env: Mapping[str, str], cwd: Path, output: IO[bytes]
     ) -> subprocess.Popen[bytes]:
-        """Start `argv` inside; the Popen's pid is the program's own, as seen from outside."""
+        """Start `argv` inside; the Popen's pid is the program's own, as seen from outside,
+        and the id of its process group."""
         enter = ["nsenter", f"--mount=/proc/{self._init.pid}/ns/mnt", f"--wd={cwd}", "--"]
         with self._children_inside():
             return subprocess.Popen(
@@ -80,6 +81,7 @@ class Namespace:
                 stdin=subprocess.DEVNULL,
                 stdout=output,
                 stderr=subprocess.STDOUT,
+                start_new_session=True,  # a Ctrl-C at the demo's terminal is not for the daemons
             )
 
     def close(self, children: Sequence[subprocess.Popen[bytes]]) -> None:

@@ -11,11 +11,8 @@ import urllib.request
 from collections.abc import Sequence
 from pathlib import Path
 
-from tests.lab.paths import REPOSITORY
+__all__ = ["answers_http", "answers_ping", "command"]
 
-__all__ = ["FAKE_LIBRARY_DIR", "answers_http", "answers_ping", "command"]
-
-FAKE_LIBRARY_DIR = REPOSITORY / "build" / "fakes"
 PROBE_S = 1.0
 
 

@@ -122,6 +122,7 @@ def test_positions_are_gres_conf_lines_and_the_nodes_own_list(plain: OneHostClus
     )
     small = [device.uuid for device in plain.nodes["mig01"].layout.gpus[0].instances]
     assert [device.uuid for device in plain.nodes["mig01"].devices][:7] == small
-    minors = [device.minor for device in plain.nodes["gpu02"].devices]
-    assert minors == [0, 1, 2, 3]
-    assert [device.index for device in plain.nodes["gpu02"].devices] == [3, 2, 1, 0]
+    boards = [(gpu.uuid, gpu.minor) for gpu in plain.nodes["gpu02"].layout.gpus]
+    assert [minor for _, minor in boards] == [3, 2, 1, 0]  # in NVML's order
+    in_order = [device.uuid for device in plain.nodes["gpu02"].devices]
+    assert in_order == [uuid for uuid, _ in reversed(boards)]

@@ -17,7 +17,7 @@ import pytest
 from tests.lab.cluster import OneHostCluster
 from tests.lab.commands import ENDED
 from tests.lab.paths import REPOSITORY, temporary_root
-from tests.lab.waiting import await_value
+from tests.lab.waiting import LabError, await_value
 
 pytestmark = [pytest.mark.lab, pytest.mark.xdist_group("lab")]
 
@@ -128,3 +128,12 @@ def test_nothing_survives_a_kill_9_of_the_parent() -> None:
         child.send_signal(signal.SIGKILL)
         child.communicate()
         await_value(lambda: processes_of(folder) == [], what="all ended", timeout_s=MOST_DOWN_S)
+
+
+def test_a_failed_start_shows_the_log_and_leaves_nothing() -> None:
+    with temporary_root() as folder:
+        wrong = {"SelectType": "select/nonsense"}
+        with pytest.raises(LabError, match=r"slurmctld ended(.|\n)*select/nonsense"):
+            OneHostCluster(folder / "c", with_fairwatt=False, slurm=wrong).start()
+        assert processes_of(folder) == []
+        assert list(folder.iterdir()) == []
