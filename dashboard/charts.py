@@ -11,13 +11,14 @@ import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from markupsafe import Markup, escape
+from markupsafe import Markup
 
 __all__ = [
     "SERIES_COUNT",
     "Bullet",
     "Series",
     "bars",
+    "bullet_legend",
     "bullets",
     "legend",
     "nice_scale",
@@ -27,8 +28,8 @@ __all__ = [
 ]
 
 SERIES_COUNT = 6
-_WIDE, _NARROW = 920, 380
-_LEFT, _RIGHT, _TOP, _BOTTOM = 58, 12, 14, 30
+_WIDE, _HALF, _NARROW = 920, 500, 380
+_LEFT, _RIGHT, _TOP, _BOTTOM = 58, 12, 30, 30
 _HATCHES = (
     "",
     '<path d="M0 6L6 0" class="hatch"/>',
@@ -63,12 +64,12 @@ def bars(labels: Sequence[str], series: Sequence[Series], *, unit: str, label: s
 
 def bullets(lines: Sequence[Bullet], *, label: str) -> Markup:
     """Return for each line a bar for use and a mark for entitlement, on one scale in per cent."""
-    return _both(lambda width: _bullets(lines, label, width))
+    return _both(lambda width: _bullets(lines, label, width), _HALF)
 
 
 def split_bar(parts: Sequence[tuple[str, float]], *, label: str) -> Markup:
     """Return one bar divided among parts, each with its name and per cent where it fits."""
-    return _both(lambda width: _split_bar(parts, label, width))
+    return _both(lambda width: _split_bar(parts, label, width), _HALF)
 
 
 def timeline(spans: Sequence[tuple[str, int, int]], *, label: str) -> Markup:
@@ -76,12 +77,12 @@ def timeline(spans: Sequence[tuple[str, int, int]], *, label: str) -> Markup:
     return _both(lambda width: _timeline(spans, label, width))
 
 
-def _both(draw: Callable[[int], Markup]) -> Markup:
-    return Markup("").join([draw(_WIDE), draw(_NARROW)])
+def _both(draw: Callable[[int], Markup], wide: int = _WIDE) -> Markup:
+    return Markup("").join([draw(wide), draw(_NARROW)])
 
 
 def _svg(width: int, height: int, label: str, body: Sequence[Markup]) -> Markup:
-    size = "wide" if width == _WIDE else "narrow"
+    size = "narrow" if width == _NARROW else "wide"
     return Markup(
         '<svg class="chart {}" viewBox="0 0 {} {}" role="img" aria-label="{}" '
         'xmlns="http://www.w3.org/2000/svg">{}</svg>'
@@ -121,7 +122,7 @@ def _text(x: float, y: float, text: str, anchor: str = "start", css: str = "") -
 def _bars(
     labels: Sequence[str], series: Sequence[Series], unit: str, label: str, width: int
 ) -> Markup:
-    height = 280 if width == _WIDE else 230
+    height = 300 if width == _WIDE else 250
     plot_w, plot_h = width - _LEFT - _RIGHT, height - _TOP - _BOTTOM
     sums = [sum(s.values[i] or 0 for s in series) for i in range(len(labels))]
     top, ticks = nice_scale(max(sums, default=0))
@@ -152,7 +153,7 @@ def _grid(width: int, plot_h: float, top: float, ticks: Sequence[float], unit: s
             )
         )
         lines.append(_text(_LEFT - 8, y + 4, shown, "end"))
-    lines.append(_text(4, _TOP - 2, unit, "start", "unit"))
+    lines.append(_text(_LEFT - 8, 13, unit, "end", "unit"))
     return Markup("").join(lines)
 
 
@@ -168,18 +169,18 @@ def _labels(labels: Sequence[str], step: float, height: int, width: int) -> Mark
 
 
 def _bullets(lines: Sequence[Bullet], label: str, width: int) -> Markup:
-    row_h, left = 46, (180 if width == _WIDE else 12)
-    top_space = 0 if width == _WIDE else 18
+    row_h, left = 46, (165 if width == _HALF else 2)
+    top_space = 0 if width == _HALF else 18
     row_h += top_space
     span = width - left - 70
     high = max([0.05, *(v for b in lines for v in (b.entitled, b.used) if v is not None)])
     body = []
     for index, line in enumerate(lines):
         y = index * row_h + 8 + top_space
-        name = _short(line.name, 24)
+        name = _short(line.name, 20 if width == _HALF else 40)
         body.append(
             _text(left - 12, y + 20, name, "end", "name")
-            if width == _WIDE
+            if width == _HALF
             else _text(left, y - 4, name, "start", "name")
         )
         if line.used is None:
@@ -261,12 +262,24 @@ def _short(text: str, length: int) -> str:
     return text if len(text) <= length else text[: length - 1] + "…"
 
 
+def bullet_legend() -> Markup:
+    """Return the meaning of a bullet's bar and mark."""
+    mark = Markup('<rect x="5" y="0" width="4" height="14" class="mark"/>')
+    return Markup('<ul class="legend">{}{}</ul>').format(
+        _legend_item(_block(0, 0, 14, 14, 0, "used"), "used"),
+        _legend_item(mark, "entitled to"),
+    )
+
+
 def legend(names: Sequence[str]) -> Markup:
     """Return the series' names with their colours and hatches, as a list."""
     items = [
-        Markup(
-            '<li><svg class="swatch" viewBox="0 0 14 14" aria-hidden="true">{}</svg>{}</li>'
-        ).format(_block(0, 0, 14, 14, number, name), escape(name))
-        for number, name in enumerate(names)
+        _legend_item(_block(0, 0, 14, 14, number, name), name) for number, name in enumerate(names)
     ]
     return Markup('<ul class="legend">{}</ul>').format(Markup("").join(items))
+
+
+def _legend_item(mark: Markup, name: str) -> Markup:
+    return Markup(
+        '<li><svg class="swatch" viewBox="0 0 14 14" aria-hidden="true">{}</svg>{}</li>'
+    ).format(mark, name)

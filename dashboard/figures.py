@@ -104,7 +104,7 @@ def _share_bullets(accounts: Sequence[Mapping[str, Any]]) -> Figure:
             f"{abs(100 * widest['difference']):.1f} points {direction}."
         )
     drawing = charts.bullets(lines, label=sentence)
-    return Figure("accounts", "Share and use", sentence, drawing)
+    return Figure("accounts", "Share and use", sentence, drawing, charts.bullet_legend())
 
 
 def _use_bars(table: Table) -> Figure:
@@ -118,11 +118,14 @@ def _use_bars(table: Table) -> Figure:
         sums = [sum(by_key.get((step, name)) or 0 for name in rest) for step in steps]
         series.append(Series(f"{len(rest)} others", sums))
     totals = {step: sum(by_key.get((step, name)) or 0 for name in names) for step in steps}
-    low, high = min(totals, key=totals.__getitem__), max(totals, key=totals.__getitem__)
+    top = max(totals, key=totals.__getitem__)
+    unit = table.columns[0].title.lower()
     sentence = (
-        f"Between {totals[low]:,.0f} h ({low}) and {totals[high]:,.0f} h ({high}) per "
-        f"{table.columns[0].title.lower()}; the first and the last may be cut short."
+        f"{sum(totals.values()):,.0f} full-GPU hours in all; most in the {unit} of {top} "
+        f"({totals[top]:,.0f} h)."
     )
+    if unit != "day":
+        sentence += f" The first and the last {unit} may be cut by the period."
     labels = [step if len(step) == len("2026-02") else step[5:] for step in steps]
     drawing = charts.bars(labels, series, unit="h", label=sentence)
     return Figure(

@@ -238,7 +238,7 @@ def _waste(facts: _Facts) -> Table:
 def _waits(facts: _Facts) -> Table:
     columns = (
         _ACCOUNT,
-        column("runs", "Runs started", "integer", "Runs that started in the period."),
+        column("runs", "Runs", "integer", "Runs that started in the period."),
         column("p50_s", "Median wait", "duration_s", "Half waited no longer (nearest rank)."),
         column("p90_s", "9 in 10", "duration_s", "Nine in ten waited no longer."),
         column("max_s", "Longest", "duration_s", "The longest wait."),

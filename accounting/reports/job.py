@@ -12,12 +12,12 @@ from fairwatt.accounting.reports.decision import read_decision
 from fairwatt.accounting.reports.flags import flag_words, method_words
 from fairwatt.accounting.reports.footprint import Footprint, footprints
 from fairwatt.accounting.reports.scope import Scope, select
-from fairwatt.accounting.reports.words import HEADLINES, job_headlines
+from fairwatt.accounting.reports.words import HEADLINES, duration_words, job_headlines
 from fairwatt.accounting.store import data_version
 from fairwatt.core.errors import GrammarError, NotFoundError
 from fairwatt.core.records import Column, Table
 from fairwatt.core.tres import parse_tres
-from fairwatt.core.units import UNKNOWN, format_duration
+from fairwatt.core.units import UNKNOWN
 
 __all__ = ["gpu_words", "job_report"]
 
@@ -184,9 +184,9 @@ def _memory_row(run: dict[str, Any]) -> tuple[Any, ...]:
 
 def _time_row(run: dict[str, Any]) -> tuple[Any, ...]:
     limit_s, elapsed_s = run["timelimit_s"], run["elapsed_s"]
-    limit = "no limit" if limit_s is None else format_duration(limit_s)
+    limit = "no limit" if limit_s is None else duration_words(limit_s)
     share = elapsed_s / limit_s if limit_s and elapsed_s is not None else None
-    return ("Time", limit, limit, format_duration(elapsed_s), share)
+    return ("Time", limit, limit, duration_words(elapsed_s), share)
 
 
 def _tres_amount(text: str | None, key: str) -> int | None:

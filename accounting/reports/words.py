@@ -51,7 +51,7 @@ def duration_words(duration_s: int | None) -> str:
 def dept_headlines(summary: Mapping[str, Any], parent: str | None) -> list[Headline]:
     """Return (topic, value, sentence) for the department's five headlines."""
     return [
-        ("Share of GPU time", *_share(summary, parent)),
+        ("Share of GPU time" if parent else "GPU time", *_share(summary, parent)),
         ("GPUs kept busy", *_use(summary)),
         ("Median wait", *_wait(summary)),
         ("GPU energy", *_energy(summary)),

@@ -1,0 +1,182 @@
+# SPDX-License-Identifier: Apache-2.0
+from __future__ import annotations
+
+from datetime import date
+
+import pytest
+
+from fairwatt.accounting.reports.dept import dept_report
+from fairwatt.accounting.reports.period import Period
+from fairwatt.accounting.reports.scope import scope_of
+from fairwatt.core.errors import NotFoundError
+from tests.unit.reports.tiny import (
+    CLUSTER,
+    HOUR_MILLI_S,
+    KWH,
+    add_member,
+    add_run,
+    add_usage,
+    named,
+)
+
+FEBRUARY = Period(date(2026, 2, 1), date(2026, 3, 1), "UTC")
+
+
+@pytest.fixture
+def used(store):
+    """a: 50 h (a1 30, a2 20), b 20 h, c 20 h, d 10 h: the golden vector of use."""
+    add_usage(
+        store, account="a1", user="ann", hours=30, device_s=36 * 3600, runs_ended=3,
+        util_known_milli_s=20 * HOUR_MILLI_S, used_milli_s=15 * HOUR_MILLI_S,
+        failed_milli_s=6 * HOUR_MILLI_S, idle_mj=2 * KWH, active_mj=7 * KWH,
+        unmeasured_milli_s=3 * HOUR_MILLI_S, co2_mg=3_600_000,
+    )  # fmt: skip
+    add_usage(store, account="a2", user="bob", day="2026-02-28", hours=20, device_s=20 * 3600,
+              util_known_milli_s=20 * HOUR_MILLI_S, used_milli_s=10 * HOUR_MILLI_S,
+              idle_mj=KWH, co2_mg=400_000)  # fmt: skip
+    add_usage(store, account="b", user="cid", hours=20)
+    add_usage(store, account="c", user="dee", hours=20)
+    add_usage(store, account="d", user="eve", hours=10)
+    add_usage(store, account="a1", user="ann", day="2026-03-01", hours=1000)
+    add_usage(store, account="a1", user="ann", cluster="other", hours=1000)
+    return store
+
+
+def report(store, account="a", user="head", **how):
+    return dept_report(store.conn, scope_of(store.conn, user, **how), CLUSTER, account, FEBRUARY)
+
+
+def test_summary_by_hand(used):
+    row = named(report(used), "summary").records()[0]
+    assert row["entitled"] == pytest.approx(0.4)
+    assert row["used"] == pytest.approx(0.5)
+    assert (row["fge_hours"], row["device_hours"], row["runs_ended"]) == (50, 56, 3)
+    assert (row["busy_hours"], row["idle_hours"], row["unknown_hours"]) == (25, 15, 10)
+    assert row["failed_hours"] == 6
+    assert row["energy_mj"] == 10 * KWH
+    assert row["co2_mg"] == 4_000_000
+    assert row["measured"] == pytest.approx(47 / 50)
+
+
+def test_sentences_say_the_direction_and_the_units(used):
+    words = [row["sentence"] for row in named(report(used), "headlines").records()]
+    assert words[0] == (
+        "a used 50.0 % of the whole cluster's GPU time and is entitled to 40.0 %: "
+        "10.0 points more than its share."
+    )
+    assert "50.0 % kept the GPUs busy and 30.0 % were held but idle; for 20.0 % nobody" in words[1]
+    assert words[2] == "No run started in this period."
+    assert words[3].startswith("94.0 % of the GPU time was measured")
+    assert "80 g per full-GPU hour" in words[4]
+
+
+def test_share_and_use_of_the_children(used):
+    table = named(report(used), "accounts")
+    rows = {row["account"]: row for row in table.records()}
+    assert list(rows) == ["a1", "a2"]
+    assert rows["a1"]["entitled"] == 0.75
+    assert rows["a1"]["used"] == 0.6
+    assert rows["a1"]["difference"] == pytest.approx(-0.15)
+    assert rows["a2"]["energy_mj"] == KWH
+    assert "Share deviation 15.0% among 2 accounts" in table.notes[0]
+
+
+def test_both_splits_of_the_hours_make_the_whole(used):
+    rows = named(report(used), "waste").records()
+    for split in ("utilisation", "outcome"):
+        assert sum(row["share"] for row in rows if row["split"] == split) == pytest.approx(1)
+
+
+def test_days_of_the_series_sum_to_the_summary(used):
+    rows = named(report(used), "series").records()
+    assert sum(row["fge_hours"] for row in rows) == 50
+    assert len({row["step"] for row in rows}) == 28
+
+
+def test_the_users_directly_in_an_account_are_siblings_of_its_children(used):
+    add_usage(used, account="a", user="head", hours=10)
+    add_member(used, "post", "a", 0, shares=1)
+    rows = named(report(used), "accounts").records()
+    assert [(row["account"], row["entitled"]) for row in rows] == [
+        ("a1", 0.6), ("a2", 0.2), ("a (directly)", 0.2),
+    ]  # fmt: skip
+
+
+def test_too_few_others_hide_their_sum(store):
+    """With two foreign users, each could work out the other's use: the share stays unknown."""
+    add_usage(store, account="a1", user="ann", hours=5)
+    add_usage(store, account="b", user="cid", hours=3)
+    add_usage(store, account="c", user="dee", hours=2)
+    assert named(report(store), "summary").records()[0]["used"] is None
+    admin = named(report(store, user="root", admin=True), "summary").records()[0]
+    assert admin["used"] == 0.5
+    add_usage(store, account="d", user="eve", hours=10)
+    assert named(report(store), "summary").records()[0]["used"] == 0.25
+
+
+def test_unknown_energy_is_unknown_not_zero(store):
+    add_usage(store, account="a1", hours=5, unmeasured_milli_s=5 * HOUR_MILLI_S)
+    row = named(report(store), "summary").records()[0]
+    assert row["energy_mj"] is None
+    assert row["co2_mg"] is None
+    values = [line["value"] for line in named(report(store), "headlines").records()]
+    assert values[3:] == ["unknown", "unknown"]
+
+
+def test_energy_without_a_factor_has_unknown_carbon(store):
+    add_usage(store, account="a1", hours=5, idle_mj=KWH)
+    assert named(report(store), "summary").records()[0]["co2_mg"] is None
+
+
+def test_an_empty_department(store):
+    tables = report(store)
+    row = named(tables, "summary").records()[0]
+    assert (row["fge_hours"], row["used"], row["energy_mj"], row["wait_p50_s"]) == (
+        0,
+        None,
+        0,
+        None,
+    )
+    assert named(tables, "waste").records()[0]["share"] is None
+
+
+def test_unallocated_energy_is_its_own_line(used):
+    used.execute(
+        "INSERT INTO unallocated_daily (day, cluster, model, idle_mj, active_mj, co2_mg)"
+        " VALUES ('2026-02-03', ?, 'm', 5, 1, 9), ('2026-03-01', ?, 'm', 70, 70, 70)",
+        (CLUSTER, CLUSTER),
+    )
+    rows = named(report(used), "energy").records()
+    assert (rows[0]["idle_mj"], rows[0]["active_mj"]) == (3 * KWH, 7 * KWH)
+    assert (rows[1]["idle_mj"], rows[1]["active_mj"], rows[1]["co2_mg"]) == (5, 1, 9)
+
+
+def test_months_come_from_whole_months(used):
+    rows = named(report(used), "months").records()
+    assert [(row["month"], row["fge_hours"]) for row in rows] == [("2026-02", 50)]
+
+
+def test_waits_by_child(store):
+    start_ts = FEBRUARY.start_ts
+    add_run(
+        store, account="a2", eligible_ts=start_ts, start_ts=start_ts + 90, end_ts=start_ts + 99
+    )
+    rows = named(report(store), "waits").records()
+    assert [(row["account"], row["runs"], row["p50_s"]) for row in rows] == [("a2", 1, 90)]
+
+
+@pytest.mark.parametrize("account", ["b", "root", "missing"])
+def test_out_of_scope_is_not_found(used, account):
+    with pytest.raises(NotFoundError):
+        report(used, account)
+
+
+def test_a_researcher_sees_no_department_at_all(used):
+    with pytest.raises(NotFoundError):
+        report(used, "a1", user="ann")
+
+
+def test_the_root_account_has_no_share(used):
+    words = named(report(used, "root", user="x", admin=True), "headlines").records()
+    assert words[0]["topic"] == "GPU time"
+    assert words[0]["value"] == "100 h"
