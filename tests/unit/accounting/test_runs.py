@@ -1,0 +1,154 @@
+# SPDX-License-Identifier: Apache-2.0
+from __future__ import annotations
+
+import pytest
+
+from fairwatt.accounting.quality import RunFlag
+from fairwatt.accounting.runs import UNTYPED, GpuPart, gpu_parts, upsert_runs
+from fairwatt.accounting.store import open_store, transaction
+from fairwatt.core.catalogue import load_catalogue
+from tests.unit.accounting.samples import BERLIN, dump, sacct_run
+
+CATALOGUE = load_catalogue()
+
+
+@pytest.fixture
+def db(tmp_path):
+    return open_store(tmp_path / "a.db")
+
+
+def put(db, *rows, now=2000):
+    with transaction(db) as connection:
+        return upsert_runs(connection, rows, CATALOGUE, BERLIN, now).changed
+
+
+def clean(db):
+    db.execute("DELETE FROM dirty_day")
+
+
+@pytest.mark.parametrize(
+    ("tres", "parts", "flags"),
+    [
+        ("cpu=8", [], 0),
+        ("", [], 0),
+        # E1: two of each kind, four in all
+        (
+            "cpu=8,gres/gpu=4,gres/gpu:a100=2,gres/gpu:h100=2",
+            [GpuPart("a100", 2, 2000), GpuPart("h100", 2, 2000)],
+            0,
+        ),
+        # E2: memory and utilisation of GPUs are no GPUs
+        (
+            "gres/gpu=8,gres/gpu:a100=8,gres/gpumem=320G,gres/gpuutil=800",
+            [GpuPart("a100", 8, 8000)],
+            0,
+        ),
+        ("gres/gpu=1", [GpuPart(UNTYPED, 1, 1000)], RunFlag.GPU_TYPE_ASSUMED),
+        # E8: slices of an A100 are sevenths
+        ("gres/gpu=1,gres/gpu:a100_3g.20gb=1", [GpuPart("a100_3g.20gb", 1, 429)], 0),
+        ("gres/gpu=2,gres/gpu:a100_1g.5gb=2", [GpuPart("a100_1g.5gb", 2, 286)], 0),
+        ("gres/gpu=1,gres/gpu:zx81=1", [GpuPart("zx81", 1, None)], RunFlag.GPU_TYPE_UNKNOWN),
+        ("gres/gpu=x", [], RunFlag.TRES_UNREADABLE),
+    ],
+)
+def test_gpus_by_type(tres, parts, flags):
+    assert gpu_parts(tres, CATALOGUE) == (parts, flags)
+
+
+def test_a_row_is_written_once(db):
+    assert put(db, sacct_run()) == 1
+    clean(db)
+    before = dump(db)
+    assert put(db, sacct_run()) == 0
+    assert put(db, sacct_run(), now=10**9) == 0
+    assert dump(db) == before
+
+
+def test_unknown_gpus_are_unknown_not_zero(db):
+    put(db, sacct_run(AllocTRES="gres/gpu=1,gres/gpu:zx81=1"))
+    put(db, sacct_run(JobIDRaw="8", AllocTRES="gres/gpu=x"))
+    put(db, sacct_run(JobIDRaw="9", AllocTRES="cpu=1"))
+    assert db.execute("SELECT gpu_milli FROM run ORDER BY job_id").fetchall() == [
+        (None,),
+        (None,),
+        (0,),
+    ]
+
+
+def test_a_run_follows_its_states(db):
+    put(db, sacct_run(State="PENDING", Start="Unknown", End="Unknown", NodeList="", AllocTRES=""))
+    assert db.execute("SELECT count(*) FROM dirty_day").fetchone() == (0,)
+    put(db, sacct_run(State="RUNNING", End="Unknown"))
+    put(db, sacct_run(State="COMPLETED"))
+    assert db.execute("SELECT state, end_ts, gpu_milli FROM run").fetchall() == [
+        ("COMPLETED", 1160, 1000)
+    ]
+    assert db.execute("SELECT gpu_type, count, milli FROM run_gpu").fetchall() == [
+        ("a100", 1, 1000)
+    ]
+
+
+E9 = [(0, 3889), (4000, 4473), (8500, 6122), (14700, 2153)]
+
+
+def tries(**changes):
+    """E9: job 235929 ran four times; each try is submitted when the one before ended."""
+    rows, submit = [], 1000
+    for index, (start, length) in enumerate(E9):
+        begin = 1000 + start + 10
+        end = begin + length
+        rows.append(
+            sacct_run(
+                JobIDRaw="235929", JobID="235929", Submit=str(submit), Eligible=str(submit),
+                Start=str(begin), End=str(end), ElapsedRaw=str(length), DBIndex=str(index + 1),
+                State="REQUEUED" if index < 3 else "COMPLETED", **changes,
+            )
+        )  # fmt: skip
+        submit = end
+    return rows
+
+
+@pytest.mark.parametrize("order", [[0, 1, 2, 3], [3, 1, 0, 2]])
+def test_each_try_of_a_requeued_job_is_a_run(db, order):
+    rows = tries()
+    for index in order:
+        put(db, rows[index])
+    stored = db.execute("SELECT restart_cnt, elapsed_s FROM run ORDER BY submit_ts").fetchall()
+    assert stored == [(0, 3889), (1, 4473), (2, 6122), (3, 2153)]
+    assert sum(elapsed for _, elapsed in stored) == 16_637
+
+
+def test_a_job_id_used_again_is_another_job(db):
+    """E10: nine years and another user between them."""
+    put(
+        db, sacct_run(), sacct_run(Submit="284000000", Start="284000001", End="284000009", UID="5")
+    )
+    assert db.execute("SELECT restart_cnt FROM run").fetchall() == [(0,), (0,)]
+
+
+def test_a_resized_job_keeps_both_records(db):
+    first = sacct_run(DBIndex="1", State="RESIZING")
+    second = sacct_run(DBIndex="2", Start="1160", End="1200", AllocTRES="gres/gpu:a100=2")
+    put(db, first, second)
+    assert put(db, second, first) == 0
+    assert db.execute("SELECT start_ts, gpu_milli FROM run ORDER BY start_ts").fetchall() == [
+        (1060, 1000),
+        (1160, 2000),
+    ]
+
+
+def test_days_of_the_old_and_the_new_end_are_marked(db):
+    """Ended on 1970-01-03 says Slurm first, then it was the 2nd."""
+    put(db, sacct_run(End=str(2 * 86400 + 5), State="COMPLETED"))
+    clean(db)
+    put(db, sacct_run(End=str(86400 + 5)))
+    assert [day for (day,) in db.execute("SELECT day FROM dirty_day ORDER BY day")] == [
+        "1970-01-01",
+        "1970-01-02",
+        "1970-01-03",
+    ]
+
+
+def test_a_job_cancelled_while_pending_marks_the_day_of_its_end(db):
+    put(db, sacct_run(State="CANCELLED by 1", NodeList="None assigned", End=str(86400 * 5)))
+    assert db.execute("SELECT day FROM dirty_day").fetchall() == [("1970-01-06",)]
