@@ -17,27 +17,19 @@ def submit(cluster: OneHostCluster, args: list[str], script: str, user: str = "a
     return result.job_id
 
 
-@pytest.mark.parametrize(
-    ("user", "account", "args", "typed"),
-    [
+def test_each_users_job_has_typed_gpus_in_sacct(plain: OneHostCluster) -> None:
+    slice_args = ["--partition=mig", "--gres=gpu:a100_3g.20gb:1"]
+    wanted = [
         ("ada", "qcd", ["--gres=gpu:a100:2"], "gres/gpu:a100=2,gres/gpu=2"),
         ("cleo", "optics", ["--gpus=h100:3"], "gres/gpu:h100=3,gres/gpu=3"),
-        (
-            "dora",
-            "chemistry",
-            ["--partition=mig", "--gres=gpu:a100_3g.20gb:1"],
-            "gres/gpu:a100_3g.20gb=1,gres/gpu=1",
-        ),
-    ],
-)
-def test_a_users_job_has_typed_gpus_in_sacct(
-    plain: OneHostCluster, user: str, account: str, args: list[str], typed: str
-) -> None:
-    job = submit(plain, args, "id -un", user)
-    (row,) = plain.wait_recorded(job)
-    assert (row["State"], row["User"], row["Account"]) == ("COMPLETED", user, account)
-    assert typed in row["AllocTRES"]
-    assert (plain.paths.home / user / f"{job}.out").read_text() == f"{user}\n"
+        ("dora", "chemistry", slice_args, "gres/gpu:a100_3g.20gb=1,gres/gpu=1"),
+    ]
+    jobs = [submit(plain, args, "id -un", user) for user, _, args, _ in wanted]
+    for job, (user, account, _, typed) in zip(jobs, wanted, strict=True):
+        (row,) = plain.wait_recorded(job)
+        assert (row["State"], row["User"], row["Account"]) == ("COMPLETED", user, account)
+        assert typed in row["AllocTRES"]
+        assert (plain.paths.home / user / f"{job}.out").read_text() == f"{user}\n"
 
 
 def test_the_hooks_admin_comment_reaches_sacct(plain: OneHostCluster) -> None:
