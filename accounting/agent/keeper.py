@@ -17,15 +17,15 @@ import msgspec
 from fairwatt.accounting.agent.device_map import Placement, map_job
 from fairwatt.accounting.agent.gres_conf import read_gres
 from fairwatt.accounting.agent.inbox import Inbox
-from fairwatt.accounting.agent.integrate import PowerIntegrator
 from fairwatt.accounting.agent.job_files import JobFiles
 from fairwatt.accounting.agent.journal import Journal
+from fairwatt.accounting.agent.meter import Meter
 from fairwatt.accounting.agent.mig_minors import read_mig_minors
 from fairwatt.accounting.agent.records import Entry, Origin, Reading
 from fairwatt.accounting.agent.requests import HookRequest, job_id_of
 from fairwatt.accounting.agent.runs import ending, lost_with_boot, starting
 from fairwatt.accounting.agent.settings import AgentSettings
-from fairwatt.accounting.agent.sources import Observation, Sample
+from fairwatt.accounting.agent.sources import Observation
 from fairwatt.accounting.agent.usage import Usage
 from fairwatt.accounting.agent.windows import BoardPower, close_windows, reboot_windows
 from fairwatt.core.catalogue import Catalogue
@@ -65,9 +65,8 @@ class Keeper:
         self._version = version
         self._minor_of = minor_of or _device_minor
         self._usage = Usage()
-        self._integrator = PowerIntegrator()
-        self._resumed = set(journal.state.baselines)
-        self._faults: dict[str, str] = {}
+        self._meter = Meter(origin.boot_id)
+        self._resumed: set[str] = set()
         self._job_files = JobFiles(settings.job_dir)
         self._inbox = Inbox(settings.inbox_dir)
 
@@ -97,6 +96,7 @@ class Keeper:
             for reading in list(state.baselines.values())
             if reading.method == "integrated"
         )
+        self._resumed = set(state.baselines)
         self._job_files.keep_only({run.job_id for run in state.runs})
         for run in state.runs:
             _log.info("job %d still runs here as far as is known", run.job_id)
@@ -111,9 +111,9 @@ class Keeper:
     def sample(self, seen: Observation) -> None:
         """Note utilisation and power between cuts, and messages that wait in the inbox."""
         self._learn(seen)
-        self._take_readings(seen)
+        reset = self._catch_resets(self._readings(seen))
         self._note_utils(seen)
-        self._cut(seen, self._drain())
+        self._cut(seen, self._drain() | reset)
 
     def border(self, seen: Observation, border_ms: int) -> None:
         """Cut all windows at a wall-clock border."""
@@ -153,7 +153,7 @@ class Keeper:
             "next_seq": state.next_seq,
             "delivered_seq": self._journal.delivered_seq,
             "on_disk": not self._journal.failing,
-            "faults": self._faults,
+            "faults": self._meter.faults,
         }
 
     # -- hooks ---------------------------------------------------------------------------------
@@ -220,15 +220,21 @@ class Keeper:
             fresh = {device.uuid: device for device in seen.devices}
             announce = announce or fresh != self.devices
             self.devices = fresh
-            self.wants_enumeration = not fresh
+            self.wants_enumeration = not fresh or self._has_faults(seen)
             for device in fresh.values() if announce else ():
                 self._warn_unknown_model(device)
-            self._note_fault("NVML", None)
+            self._meter.note_fault("NVML", None)
         elif seen.fault:
             self.wants_enumeration = True
-            self._note_fault("NVML", seen.fault)
+            self._meter.note_fault("NVML", seen.fault)
+        elif self._has_faults(seen):
+            self.wants_enumeration = True
         if announce:
             self._commit([Entry(event=self._started_event())])
+
+    @staticmethod
+    def _has_faults(seen: Observation) -> bool:
+        return any(sample.fault for sample in seen.samples)
 
     def _started_event(self) -> AgentStarted:
         return AgentStarted(
@@ -261,16 +267,6 @@ class Keeper:
         idle_mw = model.idle_mig_mw if device.mig_enabled else model.idle_mw
         return BoardPower(max(0, idle_mw), model.max_mw)
 
-    def _note_fault(self, place: str, fault: str | None) -> None:
-        """Log a fault when it appears and when it is over, not at every visit."""
-        before = self._faults.pop(place, None)
-        if fault is not None:
-            self._faults[place] = fault
-        if fault is not None and before is None:
-            _log.error("%s: %s; amounts are unknown until it answers again", place, fault)
-        elif fault is None and before is not None:
-            _log.warning("%s answers again", place)
-
     # -- readings and windows ------------------------------------------------------------------
 
     def _note_utils(self, seen: Observation, *, at_hook: bool = False) -> None:
@@ -285,29 +281,15 @@ class Keeper:
                 utils = (seen.utils or {}).get(sample.device, {})
                 self._usage.add(sample.device, sample.t_ms, utils)
 
-    def _take_readings(self, seen: Observation | None) -> dict[str, Reading]:
-        readings = [self._reading(sample) for sample in (seen.samples if seen else ())]
-        return {reading.device: reading for reading in readings}
+    def _catch_resets(self, readings: dict[str, Reading]) -> set[str]:
+        """Close windows of counters that fell with the reading before; return the devices."""
+        fallen = self._meter.before_resets(readings)
+        for last in fallen:
+            self._commit(self._closed(last))
+        return {last.device for last in fallen}
 
-    def _reading(self, sample: Sample) -> Reading:
-        self._note_fault(sample.device, sample.fault)
-        if sample.energy_mj is not None:
-            return self._made(sample, sample.energy_mj, "counter")
-        if sample.power_mw is not None:
-            energy_mj = self._integrator.energy_mj(sample.device, sample.t_ms, sample.power_mw)
-            return self._made(sample, energy_mj, "integrated")
-        self._integrator.forget(sample.device)
-        self.wants_enumeration = True
-        return self._made(sample, None, "none")
-
-    def _made(self, sample: Sample, energy_mj: int | None, method: Any) -> Reading:  # noqa: ANN401
-        return Reading(
-            device=sample.device,
-            t_ms=sample.t_ms,
-            energy_mj=energy_mj,
-            method=method,
-            boot_id=self._origin.boot_id,
-        )
+    def _readings(self, seen: Observation | None) -> dict[str, Reading]:
+        return self._meter.readings(seen.samples if seen else ())
 
     def _cut(
         self, seen: Observation | None, devices: Collection[str], *, border_ms: int | None = None
@@ -318,7 +300,8 @@ class Keeper:
         self, seen: Observation | None, devices: Collection[str], *, border_ms: int | None = None
     ) -> list[Entry]:
         """Return the entries that close the windows of `devices` as far as they were read."""
-        readings = self._take_readings(seen)
+        readings = self._readings(seen)
+        self._catch_resets(readings)
         entries: list[Entry] = []
         for uuid in sorted(devices):
             if uuid in readings:
