@@ -67,7 +67,8 @@ _TABLE = (
         "srun cannot be rewritten",
         "{asked} is {given} here, but srun's own step would still ask for {asked}; "
         "write srun {offer}",
-        "Use the options that the message names, or sbatch or salloc.",
+        "Use the options that the message names, or sbatch or salloc. "
+        "Where the admin installs cli_filter.lua, srun works as it is.",
     ),
     Message(
         "FW101",
