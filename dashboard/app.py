@@ -8,6 +8,7 @@ import sqlite3
 import time
 from collections.abc import Callable
 from pathlib import Path
+from urllib.parse import urlsplit
 
 from flask import Flask, Response, abort, g, request
 from flask.typing import ResponseReturnValue
@@ -79,8 +80,7 @@ def create_app(
 
 def _refuse_foreign_host() -> None:
     """A name that an outsider points at loopback (DNS rebinding) must not reach the personas."""
-    host, _, _ = request.host.rpartition(":") if ":" in request.host else (request.host, "", "")
-    if not identity.is_loopback((host or request.host).strip("[]")):
+    if not identity.is_loopback(urlsplit(f"//{request.host}").hostname or ""):
         abort(400)
 
 

@@ -126,7 +126,12 @@ def _answer(
     wanted = request.args.get("format", "html")
     if wanted == "html":
         named = {table.name: table for table in tables}
-        frame = _frame(scope) | {"period": period, "periods": PERIODS, "tables": named}
+        frame = _frame(scope) | {
+            "here": request.path,
+            "period": period,
+            "periods": PERIODS,
+            "tables": named,
+        }
         return render_template(template, **frame, **context, version=tables[0].data_version)
     chosen = _chosen(tables, request.args.get("table"))
     if wanted == "json":

@@ -1,0 +1,235 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The pages in a real Chromium: each persona, light and dark, wide and narrow.
+
+No console message, no breach of the content policy, no axe finding; the screenshots stay under
+build/screenshots.
+"""
+
+from __future__ import annotations
+
+import itertools
+import logging
+import sqlite3
+import threading
+from datetime import date
+from pathlib import Path
+
+import pytest
+from werkzeug.serving import make_server
+
+from fairwatt.accounting.days import day_bounds, site_zone
+from fairwatt.accounting.store import open_store
+from fairwatt.dashboard.app import create_app
+from fairwatt.dashboard.demo import demo_config, fill_store
+
+pytestmark = pytest.mark.browser
+
+CHROMIUM = Path("/usr/bin/chromium")
+FLAGS = [
+    "--headless=new", "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run",
+    "--disable-background-networking", "--disable-component-update", "--disable-sync",
+]  # fmt: skip
+SHOTS = Path(__file__).parents[2] / "build" / "screenshots"
+UNTIL = date(2026, 11, 30)
+PERSONAS = {"ada": "researcher", "hana": "head", "root": "admin"}
+SIZES = {"wide": (1280, 900), "phone": (390, 844)}
+HOSTILE = "<img src=x onerror=\"document.title='owned'\">"
+BREACHES = """
+    window.breaches = [];
+    document.addEventListener('securitypolicyviolation',
+        e => window.breaches.push(`${e.violatedDirective} ${e.blockedURI}`));
+"""
+
+
+@pytest.fixture(scope="module")
+def store(tmp_path_factory):
+    """The invented year, with one hostile job of ada's as the newest."""
+    path = tmp_path_factory.mktemp("browser") / "fairwatt.db"
+    fill_store(demo_config("127.0.0.1:0", path), UNTIL)
+    db = open_store(path)
+    db.execute(
+        "UPDATE run SET name = ?, partition = ? WHERE run_id ="
+        " (SELECT run_id FROM run WHERE user = 'ada' ORDER BY submit_ts DESC, run_id DESC)",
+        (HOSTILE, "x" * 300),
+    )
+    db.conn.commit()
+    db.close()
+    return path
+
+
+@pytest.fixture(scope="module")
+def base(store):
+    now_ts = day_bounds(str(UNTIL), site_zone("Europe/Berlin"))[0] + 43_200
+    app = create_app(demo_config("127.0.0.1:0", store), store, clock=lambda: now_ts)
+    logging.getLogger("werkzeug").setLevel(logging.ERROR)
+    server = make_server("127.0.0.1", 0, app, threaded=True)
+    thread = threading.Thread(target=server.serve_forever)
+    thread.start()
+    yield f"http://127.0.0.1:{server.server_port}"
+    server.shutdown()
+    thread.join()
+    server.server_close()
+
+
+@pytest.fixture(scope="module")
+def browser():
+    if not CHROMIUM.exists():
+        pytest.skip("no Chromium on this host")
+    from playwright.sync_api import sync_playwright
+
+    with sync_playwright() as playwright:
+        chromium = playwright.chromium.launch(executable_path=str(CHROMIUM), args=FLAGS)
+        yield chromium
+        chromium.close()
+
+
+@pytest.fixture
+def open_page(browser):
+    """`open_page(scheme, size)` gives a page that collects what it complains about."""
+    contexts = []
+
+    def opened(scheme="light", size="wide", **how):
+        width, height = SIZES[size]
+        context = browser.new_context(
+            viewport={"width": width, "height": height}, color_scheme=scheme, **how
+        )
+        contexts.append(context)
+        page = context.new_page()
+        page.complaints = []
+        page.on("console", lambda message: page.complaints.append(message.text))
+        page.on("pageerror", lambda error: page.complaints.append(str(error)))
+        page.on("requestfailed", lambda request: page.complaints.extend(_failure(request)))
+        page.add_init_script(BREACHES)
+        return page
+
+    yield opened
+    for context in contexts:
+        context.close()
+
+
+def _failure(request):
+    """A request that the next navigation cut short is no failure."""
+    return [] if request.failure == "net::ERR_ABORTED" else [f"{request.url}: {request.failure}"]
+
+
+def look_as(page, base, user):
+    page.goto(f"{base}/me")
+    page.select_option("#persona", user)
+    page.click("form.persona button")
+    page.wait_for_load_state()
+
+
+def quiet(page):
+    return page.complaints == [] and page.evaluate("window.breaches") == []
+
+
+def job_with_everything(store):
+    """A job of ada's that was rewritten and measured on several GPUs."""
+    db = sqlite3.connect(store)
+    (job_id,) = db.execute(
+        "SELECT job_id FROM run JOIN run_gpu USING (run_id) WHERE user = 'ada' AND count > 1"
+        " AND decision IS NOT NULL AND run_id IN (SELECT run_id FROM run_energy)"
+        " ORDER BY job_id DESC LIMIT 1"
+    ).fetchone()
+    db.close()
+    return job_id
+
+
+COMBINATIONS = list(itertools.product(PERSONAS, ("light", "dark"), SIZES))
+
+
+@pytest.mark.parametrize(("user", "scheme", "size"), COMBINATIONS)
+def test_three_pages(open_page, base, store, user, scheme, size):
+    page = open_page(scheme, size)
+    look_as(page, base, user)
+    job_id = job_with_everything(store)
+    department = {"ada": "physics", "hana": "physics", "root": "root"}[user]
+    SHOTS.mkdir(parents=True, exist_ok=True)
+    for name, path, status in (
+        ("me", "/me", 200),
+        ("job", f"/jobs/campus/{job_id}", 200),
+        ("dept", f"/dept/{department}?period=90d", 404 if user == "ada" else 200),
+    ):
+        page.complaints.clear()
+        answer = page.goto(base + path)
+        assert answer.status == status
+        if status == 404:
+            # The browser itself reports the status, and nothing else.
+            assert all("404" in text for text in page.complaints)
+            page.complaints.clear()
+        assert quiet(page), (page.complaints, page.evaluate("window.breaches"))
+        assert page.evaluate("document.documentElement.scrollWidth") == SIZES[size][0]
+        page.screenshot(
+            path=SHOTS / f"{name}-{PERSONAS[user]}-{scheme}-{size}.png", full_page=True
+        )
+
+
+def test_a_chart_is_drawn_once_for_each_width(open_page, base):
+    page = open_page()
+    look_as(page, base, "hana")
+    assert page.locator("#series svg.chart.wide").is_visible()
+    assert not page.locator("#series svg.chart.narrow").is_visible()
+    page.set_viewport_size({"width": 390, "height": 844})
+    assert page.locator("#series svg.chart.narrow").is_visible()
+    assert not page.locator("#series svg.chart.wide").is_visible()
+
+
+def test_a_hostile_job_name_stays_text(open_page, base):
+    page = open_page()
+    look_as(page, base, "ada")
+    assert HOSTILE in page.locator("#jobs").inner_text()
+    page.click("#jobs tbody tr:first-child a")
+    page.wait_for_load_state()
+    assert HOSTILE in page.locator(".jobname").inner_text()
+    assert "owned" not in page.title()
+    assert quiet(page)
+    page.set_viewport_size({"width": 390, "height": 844})
+    assert page.evaluate("document.documentElement.scrollWidth") == 390
+
+
+def test_pages_work_without_script_and_by_keyboard(open_page, base):
+    page = open_page(java_script_enabled=False)
+    page.goto(f"{base}/me")
+    page.keyboard.press("Tab")
+    assert page.locator(":focus").inner_text() == "Skip to the content"
+    page.select_option("#persona", "hana")
+    page.focus("form.persona button")
+    page.keyboard.press("Enter")
+    page.wait_for_url("**/dept/physics")
+    page.click("#accounts .numbers summary")
+    assert page.locator("#accounts table").is_visible()
+
+
+def test_a_table_comes_down_as_csv(open_page, base):
+    page = open_page()
+    look_as(page, base, "hana")
+    with page.expect_download() as download:
+        page.click("#accounts .export a:first-child")
+    assert download.value.suggested_filename == "fairwatt-dept-physics-accounts.csv"
+    text = Path(download.value.path()).read_text(encoding="utf-8")
+    assert text.startswith("account,entitled,used,difference,")
+
+
+@pytest.mark.parametrize(("user", "scheme"), list(itertools.product(PERSONAS, ("light", "dark"))))
+def test_axe_finds_nothing(open_page, base, store, user, scheme):
+    from axe_playwright_python.sync_playwright import Axe
+
+    page = open_page(scheme, bypass_csp=True)
+    look_as(page, base, user)
+    departments = ["/dept/physics", "/dept/qcd", "/dept/physics?period=2001-01"]
+    paths = ["/me", f"/jobs/campus/{job_with_everything(store)}", "/nope", "/me?period=2001-01"]
+    paths += [] if user == "ada" else departments
+    for path in paths:
+        page.goto(base + path)
+        for details in page.locator("details").all():
+            details.evaluate("node => { node.open = true }")
+        found = Axe().run(page).response["violations"]
+        assert [(path, v["id"], v["nodes"][0]["html"][:200]) for v in found] == []
+
+
+def test_print_shows_numbers_and_no_controls(open_page, base):
+    page = open_page()
+    look_as(page, base, "hana")
+    page.emulate_media(media="print")
+    assert not page.locator("form.persona").is_visible()
+    assert page.locator("h1").is_visible()

@@ -1,0 +1,82 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Every route × persona × form: nobody gets a row that the role does not allow."""
+
+from __future__ import annotations
+
+import itertools
+import json
+import sqlite3
+
+import pytest
+
+PERSONAS = {
+    "ada": {"own": {"ada"}, "accounts": set()},
+    "fay": {"own": {"fay"}, "accounts": set()},
+    "hana": {"own": {"hana"}, "accounts": {"physics", "qcd", "optics"}},
+    "root": {"own": None, "accounts": None},
+}
+FORMS = ("", "?format=json", "?format=csv&table=summary")
+JOB_FORMS = ("", "?format=json", "?format=csv&table=runs")
+ACCOUNTS = ("root", "physics", "qcd", "optics", "chemistry", "medicine", "none")
+
+
+@pytest.fixture(scope="module")
+def jobs(seeded):
+    """One job of each user: (job id, user, account)."""
+    db = sqlite3.connect(seeded)
+    rows = db.execute("SELECT MIN(job_id), user, account FROM run GROUP BY user").fetchall()
+    db.close()
+    assert len(rows) > 20
+    return rows
+
+
+def test_every_page_route_is_covered_here(app):
+    rules = {rule.rule for rule in app.url_map.iter_rules()}
+    assert rules == {
+        "/", "/me", "/healthz", "/persona", "/jobs/<cluster>/<int:job_id>", "/dept/<account>",
+        "/static/<path:filename>",
+    }  # fmt: skip
+
+
+@pytest.mark.parametrize(("user", "form"), list(itertools.product(PERSONAS, JOB_FORMS)))
+def test_jobs(visit, jobs, user, form):
+    may = PERSONAS[user]
+    client = visit(user)
+    for job_id, owner, account in jobs:
+        allowed = may["own"] is None or owner in may["own"] or account in may["accounts"]
+        answer = client.get(f"/jobs/campus/{job_id}{form}")
+        assert answer.status_code == (200 if allowed else 404), (owner, account)
+
+
+@pytest.mark.parametrize(("user", "form"), list(itertools.product(PERSONAS, FORMS)))
+def test_departments(visit, user, form):
+    may = PERSONAS[user]
+    client = visit(user)
+    for account in ACCOUNTS:
+        allowed = account != "none" and (may["accounts"] is None or account in may["accounts"])
+        answer = client.get(f"/dept/{account}{form}")
+        assert answer.status_code == (200 if allowed else 404), account
+
+
+@pytest.mark.parametrize("user", PERSONAS)
+def test_own_page_lists_own_jobs_only(visit, seeded, user):
+    tables = json.loads(visit(user).get("/me?format=json").text)["tables"]
+    listed = {row["job_id"] for t in tables if t["name"] == "jobs" for row in t["rows"]}
+    db = sqlite3.connect(seeded)
+    own = {job for (job,) in db.execute("SELECT job_id FROM run WHERE user = ?", (user,))}
+    db.close()
+    assert listed <= own
+    assert bool(listed) == bool(own)
+
+
+def test_a_department_s_pages_name_no_other_account(visit):
+    """The others appear only as a sum inside a share."""
+    for form in ("", "?format=json"):
+        text = visit("hana").get(f"/dept/physics{form}").text
+        for foreign in ("chemistry", "medicine"):
+            assert foreign not in text
+
+
+def test_a_heads_tables_name_no_users(visit):
+    body = json.loads(visit("hana").get("/dept/physics?format=json").text)
+    assert "ada" not in json.dumps(body)
