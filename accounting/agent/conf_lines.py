@@ -12,7 +12,7 @@ from ClusterShell.NodeSet import RESOLVER_NOGROUP, NodeSet, NodeSetException
 
 from fairwatt.core.errors import ConfigError
 
-__all__ = ["ConfLine", "names_node", "read_conf"]
+__all__ = ["ConfLine", "constrains_devices", "names_node", "read_conf"]
 
 _PAIR = re.compile(r'(\w+)\s*=\s*("[^"]*"|\S+)')
 _DEEPEST_INCLUDE = 5
@@ -60,6 +60,18 @@ def names_node(line: ConfLine, node: str) -> bool:
         raise ConfigError(
             f"not a host list: {error}", place=line.place, value=hostlist, remedy="mend the line"
         ) from error
+
+
+def constrains_devices(cgroup_conf: Path) -> bool:
+    """Say whether Slurm numbers a step's devices from 0 (ConstrainDevices=yes in cgroup.conf).
+
+    Raises:
+        ConfigError: the file is there but cannot be read.
+    """
+    if not cgroup_conf.exists():
+        return False
+    words = [line.values.get("constraindevices", "no") for line in read_conf(cgroup_conf)]
+    return any(word.lower() in ("yes", "true", "1") for word in words)
 
 
 def _logical_lines(text: str) -> Iterator[tuple[int, str]]:

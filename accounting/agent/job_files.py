@@ -12,6 +12,7 @@ from fairwatt.accounting.agent.files import write_atomically
 
 __all__ = ["JobFiles"]
 
+LOCAL_MARK = ".counted-from-0"
 _log = logging.getLogger(__name__)
 
 
@@ -34,6 +35,18 @@ class JobFiles:
             write_atomically(self._folder / str(job_id), "".join(lines).encode(), mode=0o644)
         except OSError as error:
             _log.error("%s/%d: not written: %s", self._folder, job_id, error.strerror)
+
+    def note_numbering(self, *, local: bool) -> None:
+        """Leave the mark that tells TaskProlog that steps count their devices from 0."""
+        mark = self._folder / LOCAL_MARK
+        try:
+            self._folder.mkdir(mode=0o755, parents=True, exist_ok=True)
+            if local:
+                mark.touch(mode=0o644)
+            else:
+                mark.unlink(missing_ok=True)
+        except OSError as error:
+            _log.error("%s: not written: %s", mark, error.strerror)
 
     def remove(self, job_id: int) -> None:
         """Remove a job's file if there is one."""

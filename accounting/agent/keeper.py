@@ -14,6 +14,7 @@ from typing import Any
 
 import msgspec
 
+from fairwatt.accounting.agent.conf_lines import constrains_devices
 from fairwatt.accounting.agent.device_map import Placement, map_job
 from fairwatt.accounting.agent.gres_conf import read_gres
 from fairwatt.accounting.agent.inbox import Inbox
@@ -97,9 +98,17 @@ class Keeper:
             if reading.method == "integrated"
         )
         self._resumed = set(state.baselines)
+        self._note_numbering()
         self._job_files.keep_only({run.job_id for run in state.runs})
         for run in state.runs:
             _log.info("job %d still runs here as far as is known", run.job_id)
+
+    def _note_numbering(self) -> None:
+        cgroup_conf = self._settings.slurm_conf.with_name("cgroup.conf")
+        try:
+            self._job_files.note_numbering(local=constrains_devices(cgroup_conf))
+        except ConfigError as error:
+            _log.error("%s", error)
 
     def begin(self, seen: Observation) -> None:
         """Take the first look at the devices: announce them, read the inbox, close the gap."""

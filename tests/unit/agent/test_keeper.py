@@ -217,7 +217,15 @@ def test_job_files_follow_the_runs(bench) -> None:
     bench.crash()
     (bench.folder / "jobs" / "55").write_text("")
     bench.start()
-    assert [path.name for path in (bench.folder / "jobs").iterdir()] == ["2"]
+    assert [path.name for path in (bench.folder / "jobs").glob("[0-9]*")] == ["2"]
+
+
+@pytest.mark.parametrize(("text", "marked"), [("ConstrainDevices=Yes", True), ("", False)])
+def test_the_numbering_of_steps_is_told_to_task_prologs(bench, text: str, marked: bool) -> None:
+    bench.crash()
+    (bench.folder / "cgroup.conf").write_text(f"# devices\nCgroupPlugin=autodetect\n{text}\n")
+    bench.start()
+    assert (bench.folder / "jobs" / ".counted-from-0").exists() is marked
 
 
 def test_e29_a_dead_agent_leaves_no_hole(bench) -> None:

@@ -55,6 +55,14 @@ def test_exports_exactly_the_instances_of_the_step(job_dir, variables, uuids) ->
     assert text == f"export CUDA_VISIBLE_DEVICES={uuids}\n"
 
 
+def test_under_constrain_devices_a_task_counts_within_its_step(job_dir) -> None:
+    """Step 1,8 and task number 1: position 1 by Slurm's list, but the second of the step's own."""
+    env = {"SLURM_JOB_ID": "7", "CUDA_VISIBLE_DEVICES": "1", "SLURM_STEP_GPUS": "1,8"}
+    assert run(job_dir, **env) == "export CUDA_VISIBLE_DEVICES=MIG-b1\n"
+    (job_dir / ".counted-from-0").touch()
+    assert run(job_dir, **env) == "export CUDA_VISIBLE_DEVICES=MIG-c8\n"
+
+
 @pytest.mark.parametrize(
     "variables",
     [

@@ -1,0 +1,67 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The agent's part of `fairwatt doctor`."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from fairwatt.accounting.agent import checks as checks_module
+from fairwatt.accounting.agent.checks import checks
+from fairwatt.core import config
+from fairwatt.core.call import call
+
+
+def run(lab, name: str) -> list[dict[str, str]]:
+    """Run `fairwatt doctor --json` as on the lab's node; return the findings of one check."""
+    argv = [*lab.command[:-1], "doctor", "--json"]
+    report = json.loads(call(argv, timeout_s=20, env=lab.env, check=False).stdout)
+    return [item for item in report["findings"] if item["check"] == name]
+
+
+def test_a_healthy_node(lab) -> None:
+    from tests.fakes.machines import a100_node
+
+    a100_node(lab.fake, "n1", count=2)
+    lab.start()
+    assert run(lab, "agent.nvml")[0]["problem"] == "NVML shows 2 GPUs"
+    assert run(lab, "agent.socket")[0]["problem"] == "agent answers, 2 GPUs"
+    assert run(lab, "agent.spool") == []
+    (collector,) = run(lab, "agent.collector")
+    assert collector["level"] == "error"
+    assert "fairwatt collector" in collector["remedy"]
+
+
+def test_what_was_set_aside_is_pointed_at(lab) -> None:
+    folder = lab.root / "spool" / "journal"
+    folder.mkdir(parents=True)
+    (folder / "0000000001.bad").write_text("x")
+    lab.inbox.mkdir()
+    (finding,) = run(lab, "agent.spool")
+    assert finding["level"] == "warn"
+    assert "0000000001.bad" in finding["problem"]
+
+
+def test_a_driver_that_is_not_loaded_is_an_error(lab) -> None:
+    lab.fake.driver(False)
+    (finding,) = run(lab, "agent.nvml")
+    assert finding["level"] == "error"
+    assert "Driver Not Loaded" in finding["problem"]
+    (socket,) = run(lab, "agent.socket")
+    assert "start `fairwatt agent`" in socket["remedy"]
+
+
+def test_without_gpus_the_checks_say_so_and_pass(tmp_path: Path, monkeypatch) -> None:
+    monkeypatch.setattr(checks_module, "_is_gpu_node", lambda: False)
+    file = tmp_path / "fairwatt.toml"
+    file.write_text(f"[agent]\nspool_dir = '{tmp_path / 'none'}'\n")
+    for check in checks[1:]:
+        (finding,) = check.run(config.load(file))
+        assert finding.level == "info"
+
+
+@pytest.mark.parametrize("check", checks)
+def test_names_are_of_this_room(check) -> None:
+    assert check.name.startswith("agent.")
