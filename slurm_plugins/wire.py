@@ -39,12 +39,16 @@ class Answer(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 class Pong(msgspec.Struct, frozen=True, kw_only=True):
-    """The answer to `ping`: `age_s` of the facts (None: none yet) and their generation."""
+    """The answer to `ping`: `age_s` of the facts (None: none yet) and their generation.
+
+    `judged` counts the jobs since the start.
+    """
 
     ok: bool
     generation: int
     age_s: float | None
     nodes: int
+    judged: int
 
 
 _decoder = msgspec.json.Decoder(Query)
