@@ -60,7 +60,7 @@ def demo_cluster(port: int, *, seed: bool) -> Iterator[OneHostCluster]:
         with _seeding(cluster, seed):
             cluster.start()
             say(f"Slurm 22.05 with four nodes is up ({cluster.start_s:.1f} s)")
-        _install_program(cluster)
+        install_program(cluster)
         cluster.start_fairwatt()
         say("policy daemon, collector and four node agents are up")
         yield cluster
@@ -88,7 +88,7 @@ def _seeding(cluster: OneHostCluster, seed: bool) -> Iterator[None]:
     say(f"an invented year is in the store ({facts['runs']} runs, {facts['seconds']} s)")
 
 
-def _install_program(cluster: OneHostCluster) -> None:
+def install_program(cluster: OneHostCluster) -> None:
     """Copy what the jobs run to where their users can read it."""
     folder = cluster.paths.root / "bin"
     folder.mkdir(mode=0o755)
@@ -184,9 +184,9 @@ def verify(cluster: OneHostCluster, jobs: dict[str, list[int]]) -> list[str]:
     fakes = {name: node.fake for name, node in cluster.nodes.items()}
     labels = {job_id: label for label, ids in jobs.items() for job_id in ids}
     runs = check_runs(db, jobs, MIX)
-    energy = check_energy(db, fakes, _idle_mw(cluster), labels)
+    energy = check_energy(db, fakes, idle_mw(cluster), labels)
     settled = check_settled(db)
-    conserved = check_conservation(db, fakes, _nodes_of_devices(cluster))
+    conserved = check_conservation(db, fakes, nodes_of_devices(cluster))
     _show("Every submission", runs)
     _show("Each run and GPU: length, measured, the fake device's truth, difference", energy)
     _show("What the windows hold is what the runs carry", settled)
@@ -199,11 +199,11 @@ def _show(title: str, verdict: Verdict) -> None:
     print("\n".join(verdict.lines))
 
 
-def _nodes_of_devices(cluster: OneHostCluster) -> dict[str, str]:
+def nodes_of_devices(cluster: OneHostCluster) -> dict[str, str]:
     return {gpu.uuid: node.name for node in cluster.nodes.values() for gpu in node.layout.gpus}
 
 
-def _idle_mw(cluster: OneHostCluster) -> dict[str, int]:
+def idle_mw(cluster: OneHostCluster) -> dict[str, int]:
     """Idle board power by UUID, as the catalogue has it."""
     catalogue = load_catalogue(None)
     found = {}

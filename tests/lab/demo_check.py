@@ -99,7 +99,7 @@ def check_energy(
         db: the store, with Row factory.
         fakes: the fake device library of each node.
         idle_mw: idle board power by device UUID.
-        labels: what to call each job id.
+        labels: what to call each job id; others are left out.
     """
     verdict = Verdict()
     by_device = _holds(db)
@@ -107,7 +107,8 @@ def check_energy(
         fake = fakes[holds[0].run[0]]
         truth = expected_mj(fake, holds, idle_mw[device])
         for hold in holds:
-            _compare(db, fake, hold, truth[hold.run], labels, verdict)
+            if hold.run[1] in labels:
+                _compare(db, fake, hold, truth[hold.run], labels, verdict)
     return verdict
 
 
@@ -141,7 +142,7 @@ def _compare(
         (hold.device, *hold.run),
     ).fetchone()[0]
     node, job_id, _ = hold.run
-    name = labels.get(job_id, "?")
+    name = labels[job_id]
     if not verdict.claim(measured is not None, f"{name}: no energy on {hold.device}"):
         return
     off = measured - truth_mj
