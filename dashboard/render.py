@@ -14,7 +14,7 @@ from fairwatt.core.units import UNKNOWN, format_carbon, format_kwh
 __all__ = ["is_number", "shown", "time_words"]
 
 NOTHING = "–"
-_STAMP = "%Y-%m-%d %H:%M:%S"
+_SECOND, _MINUTE = "%Y-%m-%d %H:%M:%S", "%Y-%m-%d %H:%M"
 
 
 def shown(value: object, kind: str, zone: ZoneInfo) -> str:
@@ -22,13 +22,13 @@ def shown(value: object, kind: str, zone: ZoneInfo) -> str:
     if value is None or value == "":
         return NOTHING if kind in ("text", "json", "ts") else UNKNOWN
     if isinstance(value, int) and kind == "ts":
-        return time_words(value, zone)
+        return datetime.fromtimestamp(value, zone).strftime(_MINUTE)
     return _FORMATS.get(kind, str)(value)
 
 
 def time_words(t_ts: int | None, zone: ZoneInfo) -> str:
-    """Return a UTC epoch second as local date and time; a dash if it has not come."""
-    return NOTHING if t_ts is None else datetime.fromtimestamp(t_ts, zone).strftime(_STAMP)
+    """Return a UTC epoch second as local time to the second; a dash if it has not come."""
+    return NOTHING if t_ts is None else datetime.fromtimestamp(t_ts, zone).strftime(_SECOND)
 
 
 def is_number(kind: str) -> bool:
