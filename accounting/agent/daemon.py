@@ -184,7 +184,8 @@ class Daemon:
             devices = self._keeper.devices_of(job_id)
             durable = self._keeper.hook(request, seen)
             answered.append(devices | self._keeper.devices_of(job_id))
-            reply(encode_answer(ok=True, on_disk=durable, read=seen is not None))
+            # Not on disk: the hook had better leave its message in the inbox too.
+            reply(encode_answer(ok=durable, read=seen is not None))
             self._sample_soon()
 
         def observed(seen: Observation) -> None:
@@ -229,7 +230,20 @@ class Daemon:
 def observe(
     source: Source, watched: Collection[str], enumerate_devices: bool, with_utils: bool
 ) -> Observation:
-    """Visit the source once: enumerate if wanted, read all devices, ask for utilisation."""
+    """Visit the source once: enumerate if wanted, read all devices, ask for utilisation.
+
+    Whatever goes wrong becomes the observation's `fault`: the keeper must hear of every visit.
+    """
+    try:
+        return _observed(source, watched, enumerate_devices, with_utils)
+    except Exception as error:
+        _log.exception("the GPU library's answer was not understood")
+        return Observation(None, fault=f"{type(error).__name__}: {error}")
+
+
+def _observed(
+    source: Source, watched: Collection[str], enumerate_devices: bool, with_utils: bool
+) -> Observation:
     devices = None
     fault = None
     names = set(watched)

@@ -44,9 +44,13 @@ class Inbox:
                 yield path, parse_request(path.read_bytes())
             except SpoolError as error:
                 _log.error("%s set aside: %s", path, error)
-                path.rename(path.with_suffix(".bad"))
+                self.set_aside(path)
             except OSError as error:
                 _log.error("%s: cannot be read: %s", path, error.strerror)
+
+    def set_aside(self, path: Path) -> None:
+        """Rename a message to `.bad`, so that it is tried no more."""
+        path.rename(path.with_suffix(".bad"))
 
     def done(self, path: Path) -> None:
         """Remove a message that is in the journal."""

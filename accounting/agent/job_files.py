@@ -31,7 +31,7 @@ class JobFiles:
             for place in places
         ]
         try:
-            self._folder.mkdir(mode=0o755, parents=True, exist_ok=True)
+            self._make_folder()
             write_atomically(self._folder / str(job_id), "".join(lines).encode(), mode=0o644)
         except OSError as error:
             _log.error("%s/%d: not written: %s", self._folder, job_id, error.strerror)
@@ -40,13 +40,19 @@ class JobFiles:
         """Leave the mark that tells TaskProlog that steps count their devices from 0."""
         mark = self._folder / LOCAL_MARK
         try:
-            self._folder.mkdir(mode=0o755, parents=True, exist_ok=True)
+            self._make_folder()
             if local:
                 mark.touch(mode=0o644)
             else:
                 mark.unlink(missing_ok=True)
         except OSError as error:
             _log.error("%s: not written: %s", mark, error.strerror)
+
+    def _make_folder(self) -> None:
+        """TaskProlog runs as the user: the folder is for all to read, whatever our umask is."""
+        if not self._folder.is_dir():
+            self._folder.mkdir(parents=True)
+            self._folder.chmod(0o755)
 
     def remove(self, job_id: int) -> None:
         """Remove a job's file if there is one."""

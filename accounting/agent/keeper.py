@@ -175,8 +175,13 @@ class Keeper:
         for path, request in self._inbox.waiting():
             job_id = job_id_of(request) or 0
             held = self.devices_of(job_id)
-            if self._act(request, None, "inbox"):
-                self._inbox.done(path)
+            try:
+                if self._act(request, None, "inbox"):
+                    self._inbox.done(path)
+            except Exception:
+                # Else this one message would end the agent again after every restart.
+                _log.exception("%s: a fault of ours", path)
+                self._inbox.set_aside(path)
             touched |= held | self.devices_of(job_id)
         return touched
 

@@ -15,7 +15,6 @@ from fairwatt.core import config
 from fairwatt.core.call import call
 from tests.fakes.machines import a100_node
 
-
 RUN_CHECKS = """
 import json
 from fairwatt.accounting.agent.checks import checks

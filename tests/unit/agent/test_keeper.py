@@ -294,6 +294,19 @@ def test_bad_mail_is_set_aside_and_the_rest_goes_on(bench, caplog) -> None:
     assert "set aside: not a hook's message" in caplog.text
 
 
+def test_a_message_that_breaks_us_is_tried_once(bench, monkeypatch, caplog) -> None:
+    def broken(*_: object) -> None:
+        raise ZeroDivisionError
+
+    monkeypatch.setattr(bench.keeper, "_start", broken)
+    bench.mail("prolog", 4)
+    bench.now_ms += 1
+    bench.mail("epilog", 4)
+    bench.keeper.sample(bench.look())
+    assert [path.suffix for path in (bench.folder / "inbox").iterdir()] == [".bad"]
+    assert "a fault of ours" in caplog.text
+
+
 def test_a_clock_set_back_waits_instead_of_going_wrong(bench) -> None:
     bench.hook("prolog", 1)
     bench.now_ms -= 5_000
