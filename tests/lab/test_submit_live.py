@@ -152,6 +152,20 @@ class TestRewriting:
         assert "fairwatt FW302: no GPU type %s%n in partition gpu" in refused.stderr
 
 
+class TestCommands:
+    def test_explain_reads_the_live_cluster(self, lab):
+        done = lab.fairwatt("explain", "--json", "--", "--gres=gpu:20gb:1", "-p", "all")
+        body = json.loads(done.stdout)
+        assert body["facts"] == "Slurm"
+        assert body["decision"]["given"] == "gpu:a100_3g.20gb:1"
+
+    def test_doctor_finds_the_submit_side_in_order(self, lab):
+        findings = json.loads(lab.fairwatt("doctor", "--json").stdout)["findings"]
+        ours = [each for each in findings if each["check"].startswith("submit.")]
+        assert [each["level"] for each in ours] == ["info"]
+        assert "4 nodes" in ours[0]["problem"]
+
+
 class TestModify:
     @pytest.fixture
     def pending(self, lab):
