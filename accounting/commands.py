@@ -77,7 +77,8 @@ def job(job_id: int, cluster: str | None, json_: bool) -> None:
     db = open_reader(config["collector.database"])
     try:
         scope = scope_of(db, _user(), admin=os.geteuid() == 0)
-        tables = job_report(db, scope, cluster or config["site.cluster"], job_id)
+        cluster = cluster or config["site.cluster"]
+        tables = job_report(db, scope, cluster, job_id, carbon_zone=config["carbon.zone"])
     finally:
         db.close()
     click.echo(as_json(tables) if json_ else as_text(tables))
