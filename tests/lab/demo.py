@@ -54,7 +54,7 @@ def demo_cluster(port: int, *, seed: bool) -> Iterator[OneHostCluster]:
         "dashboard.listen": f"127.0.0.1:{port}",
         "collector.sync_s": 2.0,
     }
-    cluster = OneHostCluster(root, settings=settings)
+    cluster = OneHostCluster(root, settings=settings, slurm={"CliFilterPlugins": "lua"})
     try:
         cluster.paths.make()
         with _seeding(cluster, seed):

@@ -34,7 +34,9 @@ def install_submit_hook(paths: Paths, hook: str | Path) -> bool:
     if hook == "trivial":
         target.write_text(_TRIVIAL)
     elif hook == "fairwatt":
-        shutil.copy(REPOSITORY / "slurm_plugins" / "lua" / "job_submit.lua", target)
+        lua = REPOSITORY / "slurm_plugins" / "lua"
+        shutil.copy(lua / "job_submit.lua", target)
+        shutil.copy(lua / "cli_filter.lua", paths.etc)  # in use where CliFilterPlugins says so
         (paths.etc / "fairwatt_hook.lua").write_text(_settings(paths))
     else:
         shutil.copy(hook, target)
