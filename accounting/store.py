@@ -133,9 +133,15 @@ def set_meta(connection: sqlite3.Connection, key: str, value: str) -> None:
 
 
 def _create(file: Path) -> None:
-    """Create the file with its mode before SQLite does, which would use the umask."""
+    """Create a missing file with its mode before SQLite does, which would use the umask.
+
+    An existing file is not touched: closing any descriptor of it drops the POSIX locks of this
+    process's other connections, and then another process may delete the WAL under them.
+    """
     try:
-        os.close(os.open(file, os.O_CREAT | os.O_RDWR, FILE_MODE))
+        os.close(os.open(file, os.O_CREAT | os.O_EXCL | os.O_RDWR, FILE_MODE))
+    except FileExistsError:
+        return
     except OSError as error:
         raise StoreError(
             f"cannot be opened: {error.strerror}",

@@ -3,6 +3,8 @@ from __future__ import annotations
 
 import sqlite3
 import stat
+import subprocess
+import sys
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
@@ -28,6 +30,24 @@ def test_a_new_store_is_private_and_safe(tmp_path):
         "journal_mode": "wal", "synchronous": 1, "busy_timeout": 5000, "foreign_keys": 1,
         "page_size": 8192,
     }  # fmt: skip
+
+
+def test_a_reader_elsewhere_cannot_take_the_log_away(tmp_path):
+    """Two writers in one process and a visitor: closing the visitor must not end the WAL."""
+    path = tmp_path / "a.db"
+    first, second = open_store(path), open_store(path)
+    visit = (
+        f"import sqlite3; sqlite3.connect({str(path)!r}).execute('SELECT * FROM meta').fetchall()"
+    )
+    subprocess.run([sys.executable, "-c", visit], check=True)
+    with transaction(first) as connection:
+        bump_data_version(connection)
+    out = subprocess.run(
+        [sys.executable, "-c", visit.replace("sqlite3.connect", "print(sqlite3.connect") + ")"],
+        check=True, capture_output=True, text=True,
+    ).stdout  # fmt: skip
+    assert "('data_version', '1')" in out
+    assert data_version(second.conn) == 1
 
 
 def test_all_tables_are_strict(tmp_path):
