@@ -17,7 +17,8 @@ _FLAGS = {
 }
 _METHODS = {
     "counter": "GPU energy counter",
-    "power": "power samples added up",
+    "integrated": "power samples added up",
+    "invented": "invented",
     "none": "not measured",
 }
 
@@ -29,5 +30,5 @@ def flag_words(flags: int) -> str:
 
 
 def method_words(method: str) -> str:
-    """Return how an energy was found; a method without words of its own is shown as it is."""
-    return _METHODS.get(method, method.replace("_", " "))
+    """Return how an energy was found (`counter+integrated`: both); others are shown as they are."""
+    return " and ".join(_METHODS.get(part, part.replace("_", " ")) for part in method.split("+"))

@@ -41,7 +41,7 @@ _ENERGY = """
 _RESTART = column("restart_cnt", "Restart", "integer", "How often the job had been requeued.")
 _FACTS = (
     column("cluster", "Cluster", "text", "Slurm cluster."),
-    column("job_id", "Job", "integer", "Slurm job id."),
+    column("job_id", "Job", "text", "Slurm job id."),
     _RESTART,
     column("state", "State", "text", "Slurm's state of this run."),
     column("name", "Name", "text", "Job name."),

@@ -102,7 +102,7 @@ def _summary(
 def _jobs(db: sqlite3.Connection, scope: Scope, carbon_zone: str | None, version: int) -> Table:
     columns = (
         column("cluster", "Cluster", "text", "Slurm cluster."),
-        column("job_id", "Job", "integer", "Slurm job id."),
+        column("job_id", "Job", "text", "Slurm job id."),
         column("name", "Name", "text", "Job name."),
         column("state", "State", "text", "Slurm's state of the run."),
         column("account", "Account", "text", "Account that is charged."),

@@ -137,4 +137,5 @@ def test_flags_in_words():
     assert flag_words(1 << 20) == "an unknown flag"
     assert all(flag_words(flag) not in ("", "an unknown flag") for flag in Flag)
     assert method_words("counter") == "GPU energy counter"
+    assert method_words("counter+integrated") == "GPU energy counter and power samples added up"
     assert method_words("new_thing") == "new thing"
