@@ -30,5 +30,5 @@ def flag_words(flags: int) -> str:
 
 
 def method_words(method: str) -> str:
-    """Return how an energy was found (`counter+integrated`: both); others are shown as they are."""
+    """Return how an energy was found (`a+b`: both); an unknown one as it is."""
     return " and ".join(_METHODS.get(part, part.replace("_", " ")) for part in method.split("+"))
