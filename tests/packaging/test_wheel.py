@@ -37,7 +37,10 @@ def wheel(tmp_path_factory):
 def _tracked() -> list[str]:
     listed = subprocess.run(
         ["git", "ls-files", "--cached", "--others", "--exclude-standard"],
-        cwd=ROOT, check=True, capture_output=True, text=True,
+        cwd=ROOT,
+        check=True,
+        capture_output=True,
+        text=True,
     ).stdout.splitlines()
     return [name for name in listed if (ROOT / name).is_file()]
 
