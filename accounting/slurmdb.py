@@ -52,7 +52,7 @@ class SlurmDb:
         start_ts, length_s = since_ts, DAY_S
         while start_ts <= until_ts:
             end_ts = min(start_ts + length_s, until_ts)
-            runs, rejected = self._sacct(TERMINAL_STATES, start_ts, end_ts)
+            runs, rejected = self._sacct(*_during(TERMINAL_STATES, start_ts, end_ts))
             yield runs, rejected
             start_ts = end_ts + 1
             if len(runs) < FEW_ROWS:
@@ -62,9 +62,13 @@ class SlurmDb:
 
     def open(self, now_ts: int) -> tuple[list[SacctRun], list[Rejected]]:
         """Return the runs that are pending, running or suspended now."""
-        runs, rejected = self._sacct(sorted(OPEN_STATES), now_ts - 1, now_ts)
+        runs, rejected = self._sacct(*_during(sorted(OPEN_STATES), now_ts - 1, now_ts))
         # RUNNING means an overlap to sacct: it also returns what ended in that second.
         return [row for row in runs if row.run.state in OPEN_STATES], rejected
+
+    def by_id(self, job_ids: Sequence[int]) -> tuple[list[SacctRun], list[Rejected]]:
+        """Return all runs of these jobs, whenever they were."""
+        return self._sacct(f"--jobs={','.join(map(str, job_ids))}")
 
     def running_job_ids(self) -> frozenset[int] | None:
         """Return the job ids that slurmctld knows as started; None if it does not answer."""
@@ -93,17 +97,15 @@ class SlurmDb:
             env=self._env(),
         ).stdout
 
-    def _sacct(
-        self, states: Sequence[str], start_ts: int, end_ts: int
-    ) -> tuple[list[SacctRun], list[Rejected]]:
+    def _sacct(self, *which: str) -> tuple[list[SacctRun], list[Rejected]]:
         # A delimiter that nobody can know: no job name can forge a row.
         delimiter = f"\x1f{secrets.token_hex(3)}\x1f"
         fields = self._field_list()
         argv = [
             *("sacct", "--allusers", "--duplicates", "--allocations", "--noheader"),
             *("--parsable2", "--noconvert", f"--delimiter={delimiter}"),
-            *(f"--format={','.join(fields)}", f"--state={','.join(states)}"),
-            *(f"--starttime={_iso(start_ts)}", f"--endtime={_iso(end_ts)}"),
+            f"--format={','.join(fields)}",
+            *which,
         ]
         done = call(argv, timeout_s=TIMEOUT_S, env=self._env())
         return parse_sacct(done.stdout, fields, delimiter)
@@ -118,6 +120,14 @@ class SlurmDb:
         conf = {"SLURM_CONF": self.slurm_conf} if self.slurm_conf else {}
         # Epoch seconds: a local time is ambiguous when summer time ends.
         return {"SLURM_TIME_FORMAT": "%s", "TZ": "UTC", **conf}
+
+
+def _during(states: Sequence[str], start_ts: int, end_ts: int) -> tuple[str, str, str]:
+    return (
+        f"--state={','.join(states)}",
+        f"--starttime={_iso(start_ts)}",
+        f"--endtime={_iso(end_ts)}",
+    )
 
 
 def _iso(ts: int) -> str:

@@ -6,9 +6,10 @@ from __future__ import annotations
 import logging
 import sqlite3
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, replace
+from itertools import chain
 from typing import Protocol
 from zoneinfo import ZoneInfo
 
@@ -29,6 +30,7 @@ FIRST_IMPORT_S = 366 * 86_400
 RUNAWAY_GRACE_S = 60
 BATCH = 5_000
 REJECTED_CHARS = 500
+MAX_VANISHED = 500  # Slurm scans its whole history for such a list
 
 _log = logging.getLogger(__name__)
 
@@ -43,6 +45,9 @@ class AccountingSource(Protocol):
 
     def open(self, now_ts: int) -> tuple[list[SacctRun], list[Rejected]]:
         """Return the runs that have not ended."""
+
+    def by_id(self, job_ids: Sequence[int]) -> tuple[list[SacctRun], list[Rejected]]:
+        """Return all runs of these jobs."""
 
     def running_job_ids(self) -> frozenset[int] | None:
         """Return the jobs that the controller has started, None if it is away."""
@@ -141,11 +146,25 @@ def _pages(
 ) -> Iterator[tuple[list[SacctRun], list[Rejected]]]:
     last_ts = last_import_ts(db.conn, cluster)
     since_ts = now_ts - FIRST_IMPORT_S if last_ts is None else last_ts - overlap_s
+    seen: set[int] = set()
     # Open runs first: one that ends meanwhile is then found as ended, never lost between.
-    yield source.open(now_ts)
-    for runs, rejected in source.ended(since_ts, now_ts):
+    for runs, rejected in chain([source.open(now_ts)], source.ended(since_ts, now_ts)):
+        seen.update(row.run.key.job_id for row in runs)
         for start in range(0, max(1, len(runs)), BATCH):
             yield runs[start : start + BATCH], rejected if start == 0 else []
+    vanished = _open_jobs(db.conn, cluster, seen)
+    if vanished:
+        yield source.by_id(vanished)
+
+
+def _open_jobs(connection: sqlite3.Connection, cluster: str, seen: set[int]) -> list[int]:
+    """Jobs that are open here and were not told of: an admin mended them with a past end."""
+    rows = connection.execute(
+        "SELECT DISTINCT job_id FROM run WHERE end_ts IS NULL AND cluster = ? AND origin = 'slurm'"
+        " ORDER BY job_id",
+        (cluster,),
+    )
+    return [job_id for (job_id,) in rows if job_id not in seen][:MAX_VANISHED]
 
 
 def _keep_rejected(connection: sqlite3.Connection, rejected: Iterable[Rejected]) -> None:

@@ -11,6 +11,7 @@ from contextlib import closing
 
 import pytest
 
+from fairwatt.accounting.slurmdb import SlurmDb
 from fairwatt.accounting.store import open_reader
 from fairwatt.core.munge import encode
 from tests.lab.waiting import await_value
@@ -155,3 +156,11 @@ def test_a_body_that_is_too_large(cluster):
     status, answer = deliver(cluster, body, credential(cluster, digest(body)))
     assert status == 413
     assert "larger than 8388608 bytes" in answer["error"]
+
+
+def test_a_job_can_be_asked_for_by_its_number(cluster):
+    job_id = cluster.sbatch([], "true").job_id
+    cluster.wait_recorded(job_id)
+    runs, rejected = SlurmDb(str(cluster.paths.slurm_conf)).by_id([job_id])
+    assert rejected == []
+    assert [(row.run.key.job_id, row.run.state) for row in runs] == [(job_id, "COMPLETED")]

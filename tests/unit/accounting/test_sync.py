@@ -23,6 +23,8 @@ class Slurm:
         self.away_at = away_at
         self.asked = []
         self.bad = []
+        self.by_ids = []
+        self.mended = []
 
     def ended(self, since_ts, until_ts):
         self.asked.append((since_ts, until_ts))
@@ -33,6 +35,10 @@ class Slurm:
 
     def open(self, now_ts):
         return self.running, []
+
+    def by_id(self, job_ids):
+        self.by_ids.append(job_ids)
+        return self.mended, []
 
     def running_job_ids(self):
         return self.alive
@@ -115,6 +121,19 @@ def test_a_runaway_that_ends_is_one_no_more(db):
     assert db.execute("SELECT flags FROM run").fetchone() == (RunFlag.RUNAWAY,)
     run(db, Slurm([[sacct_run()]]))
     assert db.execute("SELECT flags, state FROM run").fetchone() == (0, "COMPLETED")
+
+
+def test_a_run_that_an_admin_ended_in_the_past_is_asked_for(db):
+    """`sacctmgr show runawayjobs` gives it an end far before the overlap."""
+    run(db, Slurm(running=[sacct_run(State="RUNNING", End="Unknown")]))
+    later = Slurm()
+    later.mended = [sacct_run(End="1061")]
+    run(db, later)
+    assert later.by_ids == [[7]]
+    assert db.execute("SELECT state, end_ts FROM run").fetchall() == [("COMPLETED", 1061)]
+    again = Slurm()
+    run(db, again)
+    assert again.by_ids == []
 
 
 def test_the_lock_is_free_while_slurm_is_asked(db):
