@@ -208,3 +208,18 @@ def test_days_conserve_what_was_measured(tmp_path_factory, data):
     assert sums["usage_daily"] == sums["usage_monthly"]
     assert sums["usage_daily"][0] + sums["unallocated_daily"][0] == measured
     db.close()
+
+
+def test_energy_after_midnight_counts_though_the_run_ended_before(db):
+    """Slurm tells late of a run whose epilog ran ten seconds into the next day."""
+    node, end = Node(), NIGHT[0] - 1
+    ms = (end - 100) * 1000
+    ingest(db, [
+        node.start(7, ms, whole("GPU-a")),
+        node.window("GPU-a", ms, NIGHT[0] * 1000, share(7, ms, 30, 0)),
+        node.window("GPU-a", NIGHT[0] * 1000, NIGHT[0] * 1000 + 10_000, share(7, ms, 5, 0)),
+    ])  # fmt: skip
+    roll(db)
+    put(db, run_at(end - 100, end))
+    roll(db)
+    assert usage(db, "day, idle_mj") == [("2024-10-26", 30), ("2024-10-27", 5)]
