@@ -14,6 +14,8 @@ from fairwatt.accounting.store import open_reader
 from fairwatt.accounting.sync import last_import_ts
 from fairwatt.core.config import Config
 from fairwatt.core.doctor import Check, Finding
+from fairwatt.core.healthz import local_url, what_is_wrong
+from fairwatt.core.host import is_expected
 
 __all__ = ["checks"]
 
@@ -29,11 +31,19 @@ def _database(config: Config) -> list[Finding]:
             Finding(
                 f"no store at {path}: this is no accounting host, or the collector never ran",
                 "on the accounting host start `fairwatt collector`",
-                "info",
+                "error" if config["host.collector"] == "yes" else "info",
             )
         ]
     open_reader(path).close()
     return []
+
+
+def _collector(config: Config) -> list[Finding]:
+    if not is_expected(config, "collector", lambda: Path(config["collector.database"]).exists()):
+        return []
+    fault = what_is_wrong(local_url(config["collector.listen"]))
+    remedy = "start `fairwatt collector`; nodes keep their events meanwhile"
+    return [Finding(f"the collector: {fault}", remedy)] if fault else []
 
 
 def _import(config: Config) -> list[Finding]:
@@ -125,6 +135,7 @@ def _where_there_is_a_store(check: Check) -> Check:
 
 checks: list[Check] = [
     Check("accounting.database", _database),
+    Check("accounting.collector", _collector),
     _where_there_is_a_store(Check("accounting.import", _import)),
     Check("accounting.factors", _factors),
     _where_there_is_a_store(Check("accounting.nodes", _nodes)),

@@ -47,7 +47,9 @@ def _slurm(config: Config) -> list[Finding]:
     missing = [name for name in SLURM_COMMANDS if shutil.which(name) is None]
     if missing:
         remedy = "install Slurm's client commands and put them on PATH"
-        return [Finding(f"not found: {', '.join(missing)}", remedy)]
+        needless = config["host.policyd"] == config["host.collector"] == "no"
+        level = "warn" if needless else "error"
+        return [Finding(f"not found: {', '.join(missing)}", remedy, level)]
     conf = config["site.slurm_conf"]
     if conf and not Path(conf).exists():
         return [Finding(f"{conf} does not exist", "correct site.slurm_conf")]

@@ -18,9 +18,10 @@ from fairwatt.core import config as config_module
 from fairwatt.core.config import Config
 from fairwatt.core.errors import ConfigError, FairwattError
 
-__all__ = ["Check", "Finding", "Report", "as_json", "doctor", "examine", "run_checks"]
+__all__ = ["Check", "Finding", "Level", "Report", "as_json", "doctor", "examine", "run_checks"]
 
 CHECK_GROUP = "fairwatt.checks"
+Level = Literal["error", "warn", "info"]
 
 
 @dataclass(frozen=True)
@@ -29,7 +30,7 @@ class Finding:
 
     problem: str
     remedy: str
-    level: Literal["error", "warn", "info"] = "error"
+    level: Level = "error"
 
 
 @dataclass(frozen=True)

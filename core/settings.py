@@ -24,6 +24,7 @@ class Setting:
 
 
 MODES = ("off", "audit", "warn", "enforce")
+HERE = ("detect", "yes", "no")
 
 SETTINGS: tuple[Setting, ...] = (
     Setting("site.cluster", str, "cluster", "Cluster name as in slurm.conf's ClusterName."),
@@ -34,6 +35,26 @@ SETTINGS: tuple[Setting, ...] = (
     Setting("site.munge_socket", str, "", "munged's socket; empty: munge's own default."),
     Setting(
         "site.catalogue_dir", str, "", "Folder of *.toml files that add GPU models or profiles."
+    ),
+    Setting(
+        "host.policyd", str, "detect", "Whether `fairwatt doctor` expects policyd here.", HERE
+    ),
+    Setting(
+        "host.agent", str, "detect", "Whether `fairwatt doctor` expects the agent here.", HERE
+    ),
+    Setting(
+        "host.collector",
+        str,
+        "detect",
+        "Whether `fairwatt doctor` expects the collector here.",
+        HERE,
+    ),
+    Setting(
+        "host.dashboard",
+        str,
+        "detect",
+        "Whether `fairwatt doctor` expects the dashboard here; detect: it does not.",
+        HERE,
     ),
     Setting(
         "policyd.socket",
@@ -85,6 +106,12 @@ SETTINGS: tuple[Setting, ...] = (
         "",
         "gres.conf to read device files from; empty: beside slurm.conf.",
     ),
+    Setting(
+        "agent.hook_dir",
+        str,
+        "",
+        "Folder of the hooks that slurm.conf names, for `fairwatt doctor`; empty: not checked.",
+    ),
     Setting("agent.proc_root", str, "/proc", "Where /proc is (tests use a folder)."),
     Setting("agent.collector_url", str, "http://127.0.0.1:8181", "Where events are sent."),
     Setting("agent.sample_s", float, 10.0, "Seconds between samples of power and utilisation."),
@@ -118,5 +145,24 @@ SETTINGS: tuple[Setting, ...] = (
         "carbon.factors_file", str, "", "CSV of factors; empty: the file that comes with fairwatt."
     ),
     Setting("dashboard.listen", str, "127.0.0.1:8080", "Address and port of the dashboard."),
-    Setting("dashboard.identity", str, "demo", "How a visitor is known.", ("demo",)),
+    Setting(
+        "dashboard.identity",
+        str,
+        "demo",
+        "How a visitor is known: personas on loopback alone, or the site's proxy names the user.",
+        ("demo", "proxy"),
+    ),
+    Setting(
+        "dashboard.trusted_proxies",
+        list,
+        [],
+        "Addresses or networks of the proxies whose user header counts; all others are refused.",
+    ),
+    Setting(
+        "dashboard.user_header",
+        str,
+        "X-Remote-User",
+        "Header in which the proxy names the user; it must overwrite what a visitor sends.",
+    ),
+    Setting("dashboard.admins", list, [], "Users who see everything (identity proxy)."),
 )

@@ -6,12 +6,14 @@ from __future__ import annotations
 import json
 import os
 import socket
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 from fairwatt.core.config import Config
 from fairwatt.core.doctor import Check, Finding
 from fairwatt.core.errors import CommandError, PolicyError
+from fairwatt.core.host import is_expected
 from fairwatt.core.slurm import SlurmClient
 
 __all__ = ["HOOK", "checks"]
@@ -84,8 +86,33 @@ def _slurm_conf_dir(config: Config) -> Path | None:
     return next((path.parent for path in candidates if path.exists()), None)
 
 
+def _on_controllers(run: Callable[[Config], list[Finding]]) -> Callable[[Config], list[Finding]]:
+    """Skip a check where policyd is not expected."""
+
+    def checked(config: Config) -> list[Finding]:
+        if is_expected(config, "policyd", lambda: _is_controller(config)):
+            return run(config)
+        return []
+
+    return checked
+
+
+def _is_controller(config: Config) -> bool:
+    """Whether Slurm names this host as a controller, or cannot be asked."""
+    try:
+        settings = SlurmClient(config["site.slurm_conf"] or None).config()
+    except CommandError:
+        return True
+    named = {
+        value.partition("(")[0].partition(".")[0]
+        for key, value in settings.items()
+        if key.startswith("SlurmctldHost")
+    }
+    return not named or socket.gethostname().partition(".")[0] in named
+
+
 checks: list[Check] = [
-    Check("submit.policyd", _policyd),
-    Check("submit.hook", _hook),
-    Check("submit.plugin", _plugin),
+    Check("submit.policyd", _on_controllers(_policyd)),
+    Check("submit.hook", _on_controllers(_hook)),
+    Check("submit.plugin", _on_controllers(_plugin)),
 ]

@@ -23,6 +23,7 @@ from fairwatt.core import config as config_module
 from fairwatt.core.config import Config
 from fairwatt.core.errors import ConfigError, PolicyError
 from fairwatt.core.gres import Spelling
+from fairwatt.core.notify import ready
 from fairwatt.slurm_plugins import facts, wire
 from fairwatt.slurm_plugins.engine import RULES, Decision, Policy, decide
 from fairwatt.slurm_plugins.lineserver import LineServer
@@ -158,6 +159,7 @@ def serve(config: Config, path: Path | None = None) -> None:
     _quieten_gc()
     _hurry()
     _log.info("policyd answers at %s", server.path)
+    ready(f"answers at {server.path}")
     try:
         server.run()
     finally:

@@ -13,7 +13,8 @@ from urllib.parse import urlsplit
 
 from fairwatt.accounting.agent.settings import AgentSettings, agent_settings
 from fairwatt.core.config import Config
-from fairwatt.core.doctor import Check, Finding
+from fairwatt.core.doctor import Check, Finding, Level
+from fairwatt.core.host import is_expected
 
 __all__ = ["checks"]
 
@@ -31,9 +32,17 @@ def _nvml(config: Config) -> list[Finding]:
         pynvml.nvmlShutdown()
     except pynvml.NVMLError as error:
         if error.value == pynvml.NVML_ERROR_LIBRARY_NOT_FOUND:
-            return [Finding("no GPU library on this host: no agent needed", "", "info")]
+            return [_no_library(config)]
         return [Finding(f"NVML: {error}", "load the NVIDIA driver; nvidia-smi must work")]
     return [Finding(f"NVML shows {count} GPUs", "", "info")]
+
+
+def _no_library(config: Config) -> Finding:
+    """The agent may find the library where this command does not; then it is the judge."""
+    if not is_expected(config, "agent"):
+        return Finding("no GPU library on this host: no agent needed", "", "info")
+    remedy = "see what the agent says, then load the NVIDIA driver"
+    return Finding("this command finds no GPU library", remedy, "warn")
 
 
 def _socket(config: Config) -> list[Finding]:
@@ -47,11 +56,13 @@ def _socket(config: Config) -> list[Finding]:
     except (OSError, ValueError) as error:
         remedy = "start `fairwatt agent`; its log says why it does not run"
         return [Finding(f"{path}: the agent does not answer ({error})", remedy)]
-    return _of_status(answer)
+    return _of_status(answer, needs_gpus=is_expected(config, "agent"))
 
 
-def _of_status(answer: dict[str, object]) -> list[Finding]:
-    findings = [Finding(f"agent answers, {answer.get('devices')} GPUs", "", "info")]
+def _of_status(answer: dict[str, object], *, needs_gpus: bool) -> list[Finding]:
+    level: Level = "error" if needs_gpus and not answer.get("devices") else "info"
+    remedy = "load the NVIDIA driver, or set host.agent to no" if level == "error" else ""
+    findings = [Finding(f"agent answers, {answer.get('devices')} GPUs", remedy, level)]
     if not answer.get("on_disk"):
         findings.append(Finding("the agent cannot write its journal", "free space in its spool"))
     faults = answer.get("faults")
@@ -108,9 +119,10 @@ def _where_gpus_are(run: Callable[[Config], list[Finding]]) -> Callable[[Config]
 
     def checked(config: Config) -> list[Finding]:
         settings = agent_settings(config)
-        if not _is_gpu_node() and not Path(settings.spool_dir, "journal").exists():
-            return [Finding("skipped: no GPU library on this host", "", "info")]
-        return run(config)
+        journal = Path(settings.spool_dir, "journal")
+        if is_expected(config, "agent", lambda: _is_gpu_node() or journal.exists()):
+            return run(config)
+        return [Finding("skipped: no agent is expected on this host", "", "info")]
 
     return checked
 

@@ -27,6 +27,7 @@ from fairwatt.accounting.agent.sources import Observation, Source
 from fairwatt.accounting.agent.timers import Timers, next_border_ms
 from fairwatt.accounting.agent.worker import Worker
 from fairwatt.core.errors import DeviceError, SpoolError
+from fairwatt.core.notify import ready
 
 __all__ = ["Daemon", "observe"]
 
@@ -77,6 +78,7 @@ class Daemon:
         self._take_signals()
         self._visit(self._begin, enumerate_devices=True)
         self._plan_housekeeping(server)
+        ready(f"answers at {self._settings.socket}")
         try:
             while not self._stopping:
                 self._turn()

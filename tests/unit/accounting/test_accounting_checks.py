@@ -22,6 +22,7 @@ def config(tmp_path):
     (tmp_path / "f.csv").write_text(HEAD + "DEU,2024-01-01,2099-01-01,300\n")
     path = tmp_path / "fairwatt.toml"
     path.write_text(
+        '[host]\ncollector = "no"\n'
         f'[collector]\ndatabase = "{tmp_path}/a.db"\n[carbon]\nfactors_file = "{tmp_path}/f.csv"\n'
     )
     return config_module.load(path)
