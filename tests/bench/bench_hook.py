@@ -28,6 +28,7 @@ from tests.lab.paths import REPOSITORY, temporary_root
 CLIENTS = 4
 ROUNDS = 10
 GRES = "gres:gpu:a100:1"
+SITE_DEADLINE_MS = 10
 VARIANTS = ("none", "trivial", "fairwatt")
 HEADER = Path("/usr/include/slurm/slurm.h")
 NO_NODE_HOOKS = REPOSITORY / "tests" / "lab" / "recorder"
@@ -108,7 +109,11 @@ def measure(total: int, log: Callable[[str], None]) -> dict[str, Sample]:
         for name in VARIANTS:
             hooks = NO_NODE_HOOKS if name == "fairwatt" else None
             made = OneHostCluster(
-                root / name, with_fairwatt=name == "fairwatt", hook=name, node_hooks=hooks
+                root / name,
+                with_fairwatt=name == "fairwatt",
+                hook=name,
+                deadline_ms=SITE_DEADLINE_MS,
+                node_hooks=hooks,
             )
             clusters[name] = stack.enter_context(made)
         clusters["fairwatt"].start_policyd()

@@ -27,7 +27,12 @@ from tests.lab.commands import ENDED, Completed, SlurmCommands, SubmitResult
 from tests.lab.daemons import Daemon, Daemons, answers_tcp
 from tests.lab.database import ready_mariadb, start_mariadb
 from tests.lab.fairwatt_conf import controller_settings, node_settings, toml
-from tests.lab.hooks import PACKAGE_NODE_HOOKS, install_node_hooks, install_submit_hook
+from tests.lab.hooks import (
+    LAB_DEADLINE_MS,
+    PACKAGE_NODE_HOOKS,
+    install_node_hooks,
+    install_submit_hook,
+)
 from tests.lab.layout import NODES
 from tests.lab.munged import start_munged
 from tests.lab.nodes import LabNode, make_node
@@ -56,6 +61,7 @@ class OneHostCluster:
             `start_fairwatt`, or one by one.
         hook: the submit hook: "none", "trivial", "fairwatt" or a Lua file; by default as
             `with_fairwatt` says.
+        deadline_ms: how long the hook waits for policyd; a site's is 10.
         node_hooks: a folder with prolog, epilog and task-prolog to use instead of the package's.
         slurm: keys of slurm.conf that differ from the lab's.
         settings: fairwatt's settings by dotted key that differ from the lab's, for every daemon.
@@ -73,6 +79,7 @@ class OneHostCluster:
         *,
         with_fairwatt: bool = True,
         hook: str | Path | None = None,
+        deadline_ms: int = LAB_DEADLINE_MS,
         node_hooks: Path | None = None,
         slurm: Mapping[str, object] | None = None,
         settings: Mapping[str, Any] | None = None,
@@ -81,6 +88,7 @@ class OneHostCluster:
         self.nodes: dict[str, LabNode] = {}
         self.env: dict[str, str] = {}
         self.start_s = 0.0
+        self._deadline_ms = deadline_ms
         self._hook = hook or ("fairwatt" if with_fairwatt else "none")
         self._node_hooks = node_hooks or (PACKAGE_NODE_HOOKS if with_fairwatt else None)
         self._slurm = dict(slurm or {})
@@ -129,7 +137,7 @@ class OneHostCluster:
 
     def _write_configuration(self) -> SlurmSettings:
         paths, take = self.paths, self._held_ports.take
-        with_plugin = install_submit_hook(paths, self._hook)
+        with_plugin = install_submit_hook(paths, self._hook, self._deadline_ms)
         if self._node_hooks:
             install_node_hooks(paths, self._node_hooks)
         slurm = SlurmSettings(

@@ -12,7 +12,7 @@ from tests.lab.devices import make_devices, make_proc
 from tests.lab.layout import LabGpu, LabInstance, NodeLayout
 from tests.lab.paths import Paths
 
-__all__ = ["LabNode", "make_node"]
+__all__ = ["LabNode", "add_gpu", "make_node"]
 
 
 @dataclass(frozen=True)
@@ -82,11 +82,12 @@ def make_node(paths: Paths, layout: NodeLayout) -> LabNode:
     make_devices(paths.dev(layout.name), layout)
     make_proc(node.proc_root, layout)
     for gpu in layout.gpus:
-        _add_gpu(node.fake, gpu)
+        add_gpu(node.fake, gpu)
     return node
 
 
-def _add_gpu(fake: FakeNvml, gpu: LabGpu) -> None:
+def add_gpu(fake: FakeNvml, gpu: LabGpu) -> None:
+    """Add a board and its MIG instances to a node's fake devices."""
     fake.add_gpu(
         gpu.index,
         gpu.uuid,
