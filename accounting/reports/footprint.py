@@ -5,12 +5,11 @@ from __future__ import annotations
 
 import json
 import sqlite3
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 
 from fairwatt.accounting.carbon import Grid, open_grid
 from fairwatt.core.errors import StoreError
-from fairwatt.core.units import MJ_PER_KWH
 
 __all__ = ["Footprint", "footprints"]
 
@@ -67,10 +66,18 @@ def _footprint(hours: dict[int, int], grid: Grid | None, source: str | None) -> 
     if grid is None:
         return Footprint(energy_mj, None, None, None, None)
     co2_mg, fallback_mj = grid.carbon(hours)
-    first_hour = min(hours)
-    pue = grid.pue_at(first_hour) / 1000
-    # Mean over the run, weighted by energy, so that the columns multiply to the last.
-    it_kwh = energy_mj / MJ_PER_KWH * pue
     remark = "; the factor is another year's" if fallback_mj else ""
-    factor = co2_mg / 1000 / it_kwh if it_kwh else grid.factor_at(first_hour)[0] / 1000
-    return Footprint(energy_mj, co2_mg, round(factor, 1), pue, f"{source}{remark}")
+    factor, pue = (
+        _mean(hours, at) / 1000 for at in (lambda ts: grid.factor_at(ts)[0], grid.pue_at)
+    )
+    return Footprint(energy_mj, co2_mg, round(factor, 1), round(pue, 3), f"{source}{remark}")
+
+
+def _mean(hours: Mapping[int, int], value_at: Callable[[int], int]) -> float:
+    """Mean over the run's hours by energy; of the hours alone where no energy was used.
+
+    Not co2 / energy: of a small run that is the rounding to a whole mg more than the factor.
+    """
+    weights = hours if any(hours.values()) else dict.fromkeys(hours, 1)
+    weighted = sum(energy_mj * value_at(hour_ts) for hour_ts, energy_mj in weights.items())
+    return weighted / sum(weights.values())
