@@ -10,7 +10,7 @@ from pathlib import Path
 
 from fairwatt.core.catalogue import load_catalogue
 from fairwatt.core.config import Config
-from fairwatt.core.doctor import Check, Finding
+from fairwatt.core.doctor import Check, Finding, Level
 from fairwatt.core.slurm import NodeFacts, SlurmClient
 
 __all__ = ["checks", "unknown_types"]
@@ -48,7 +48,7 @@ def _slurm(config: Config) -> list[Finding]:
     if missing:
         remedy = "install Slurm's client commands and put them on PATH"
         needless = config["host.policyd"] == config["host.collector"] == "no"
-        level = "warn" if needless else "error"
+        level: Level = "warn" if needless else "error"
         return [Finding(f"not found: {', '.join(missing)}", remedy, level)]
     conf = config["site.slurm_conf"]
     if conf and not Path(conf).exists():

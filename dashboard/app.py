@@ -20,6 +20,7 @@ from fairwatt.core.config import Config
 from fairwatt.core.errors import NotFoundError, ReportError, StoreError
 from fairwatt.dashboard import charts, identity, pages
 from fairwatt.dashboard.headers import add_headers
+from fairwatt.dashboard.proxy_identity import ProxyIdentity, Refused, proxy_identity
 from fairwatt.dashboard.render import is_number, shown, time_words
 
 __all__ = ["create_app"]
@@ -45,10 +46,12 @@ def create_app(
         clock: gives the current time in UTC epoch seconds.
 
     Raises:
-        ConfigError: the demo identity would listen beyond loopback, or an unknown time zone.
+        ConfigError: the demo identity would listen beyond loopback, the proxy identity trusts
+            nobody, or an unknown time zone.
         StoreError: there is no readable store.
     """
-    identity.check_listen(config["dashboard.listen"])
+    proxy = proxy_identity(config)
+    identity.check_listen(config)
     zone = site_zone(config["site.timezone"])
     open_reader(db_path).close()
     # Absolute paths, because a package without __init__.py has no folder for Flask to find.
@@ -62,6 +65,7 @@ def create_app(
         FAIRWATT=config,
         FAIRWATT_ZONE=zone,
         FAIRWATT_CLOCK=clock,
+        FAIRWATT_PROXY=proxy,
     )
     app.jinja_options = {"trim_blocks": True, "lstrip_blocks": True}
     app.jinja_env.filters["shown"] = lambda value, kind: shown(value, kind, zone)
@@ -69,7 +73,7 @@ def create_app(
     app.jinja_env.globals.update(
         is_number=is_number, patterns=charts.patterns, csrf_token=identity.csrf_token
     )
-    app.before_request(_refuse_foreign_host)
+    app.before_request(_refuse_foreign_host if proxy is None else lambda: _admit(proxy))
     app.before_request(lambda: _open(db_path))
     app.teardown_request(_close)
     app.after_request(add_headers)
@@ -82,6 +86,12 @@ def _refuse_foreign_host() -> None:
     """A name that an outsider points at loopback (DNS rebinding) must not reach the personas."""
     if not identity.is_loopback(urlsplit(f"//{request.host}").hostname or ""):
         abort(400)
+
+
+def _admit(proxy: ProxyIdentity) -> None:
+    """Answer nobody whom no trusted proxy names; how the service is may be asked by anybody."""
+    if request.endpoint not in ("static", "pages.health"):
+        proxy.user_of(request)
 
 
 def _open(db_path: str | Path) -> None:
@@ -106,6 +116,7 @@ def _register_errors(app: Flask) -> None:
     app.register_error_handler(ReportError, lambda error: _error_page(400, str(error)))
     app.register_error_handler(StoreError, lambda _error: _error_page(503))
     app.register_error_handler(sqlite3.OperationalError, lambda _error: _error_page(503))
+    app.register_error_handler(Refused, lambda error: _error_page(403, error.description or ""))
     app.register_error_handler(HTTPException, _http_error)
 
 

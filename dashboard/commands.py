@@ -17,9 +17,13 @@ from typing import Any
 import click
 
 from fairwatt.core.config import Config, find, load
+from fairwatt.core.errors import ConfigError
 from fairwatt.core.logs import setup
 
 __all__ = ["dashboard", "demo"]
+
+SESSION_KEY = "session-key"
+MIN_KEY_BYTES = 32
 
 
 @click.command()
@@ -98,15 +102,37 @@ def _today(config: Config) -> date:
 
 
 def _serve(config: Config, as_json: bool, facts: dict[str, Any]) -> None:
+    from fairwatt.accounting.store import open_reader
     from fairwatt.dashboard.app import create_app
     from fairwatt.dashboard.identity import check_listen
     from fairwatt.dashboard.server import serve
 
-    host, port = check_listen(config["dashboard.listen"])
-    app = create_app(config, config["collector.database"])
+    host, port = check_listen(config)
+    database = config["collector.database"]
+    app = create_app(config, database, secret=_session_key())
 
     def ready(url: str) -> None:
         line = json.dumps({"url": url, **facts})
         click.echo(line if as_json else f"dashboard: {url} (Ctrl-C ends it)")
 
-    serve(app, host, port, when_ready=ready)
+    serve(app, host, port, when_ready=ready, hold=lambda: open_reader(database))
+
+
+def _session_key() -> bytes | None:
+    """Return the key that systemd hands over (LoadCredential=session-key:…); None without one.
+
+    Raises:
+        ConfigError: it is there but cannot be used.
+    """
+    folder = os.environ.get("CREDENTIALS_DIRECTORY")
+    path = Path(folder) / SESSION_KEY if folder else None
+    if path is None or not path.exists():
+        return None
+    key = path.read_bytes().strip()
+    if len(key) < MIN_KEY_BYTES:
+        raise ConfigError(
+            f"shorter than {MIN_KEY_BYTES} bytes",
+            place=f"credential {SESSION_KEY}",
+            remedy="write a random key into the file that the unit's LoadCredential names",
+        )
+    return key

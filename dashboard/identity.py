@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Who is visiting. The only mode so far is `demo`: personas of the store, on loopback alone.
+"""Who is visiting: a user named by the site's proxy, or a persona chosen on loopback (`demo`).
 
-The cookie carries a user name and a token against forged posts; roles are read from the store
-at each request, never from the browser.
+The demo's cookie carries a user name and a token against forged posts; roles are read from the
+store at each request, never from the browser. For the proxy see proxy_identity.
 """
 
 from __future__ import annotations
@@ -13,10 +13,12 @@ import secrets
 import sqlite3
 from urllib.parse import urlsplit
 
-from flask import Request, abort, session
+from flask import Request, abort, current_app, request, session
 
 from fairwatt.accounting.reports.scope import Scope, scope_of
+from fairwatt.core.config import Config
 from fairwatt.core.errors import ConfigError
+from fairwatt.dashboard.proxy_identity import ProxyIdentity
 
 __all__ = [
     "ADMIN",
@@ -38,19 +40,20 @@ _USERS = """
     GROUP BY user ORDER BY user"""
 
 
-def check_listen(listen: str) -> tuple[str, int]:
+def check_listen(config: Config) -> tuple[str, int]:
     """Return host and port of `dashboard.listen`.
 
     Raises:
         ConfigError: not host:port, or not on loopback, where demo personas have no business.
     """
+    listen = config["dashboard.listen"]
     host, port = split_address(listen)
-    if not is_loopback(host):
+    if config["dashboard.identity"] == "demo" and not is_loopback(host):
         raise ConfigError(
             "the demo identity has no passwords and must stay on this host",
             place="dashboard.listen",
             value=listen,
-            remedy="use 127.0.0.1:8080 and reach it through an ssh tunnel",
+            remedy="use 127.0.0.1:8080 and an ssh tunnel, or set dashboard.identity to proxy",
         )
     return host, port
 
@@ -82,7 +85,9 @@ def is_loopback(host: str) -> bool:
 
 
 def personas(db: sqlite3.Connection) -> dict[str, list[str]]:
-    """Return the user names to choose from, by group heading."""
+    """Return the user names to choose from, by group heading; none with identity `proxy`."""
+    if _proxy() is not None:
+        return {}
     users = db.execute(_USERS, (ADMIN,)).fetchall()
     return {
         "Researchers": [name for name, coordinator in users if not coordinator],
@@ -92,7 +97,10 @@ def personas(db: sqlite3.Connection) -> dict[str, list[str]]:
 
 
 def visitor(db: sqlite3.Connection) -> Scope:
-    """Return the scope of the chosen persona; without a choice, of the first researcher."""
+    """Return the scope of who visits; in the demo without a choice, of the first researcher."""
+    proxy = _proxy()
+    if proxy is not None:
+        return proxy.visitor(db, request)
     known = personas(db)
     name = str(session.get("user", ""))
     if not any(name in names for names in known.values()):
@@ -114,6 +122,11 @@ def csrf_token() -> str:
         session["csrf"] = secrets.token_urlsafe(32)
     token: str = session["csrf"]
     return token
+
+
+def _proxy() -> ProxyIdentity | None:
+    proxy: ProxyIdentity | None = current_app.config["FAIRWATT_PROXY"]
+    return proxy
 
 
 def check_post(request: Request) -> None:

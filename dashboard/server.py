@@ -32,12 +32,19 @@ class _Server(BaseApplication):  # type: ignore[misc]
 
 
 def serve(
-    app: Flask, host: str, port: int, *, when_ready: Callable[[str], None] | None = None
+    app: Flask,
+    host: str,
+    port: int,
+    *,
+    when_ready: Callable[[str], None] | None = None,
+    hold: Callable[[], object] = lambda: None,
 ) -> None:
     """Serve until SIGINT or SIGTERM; port 0 takes a free one. Ends the process.
 
     The application is made before the workers are forked, so that they share its secret.
-    `when_ready` gets the address (`http://…`) once the socket listens.
+    `when_ready` gets the address (`http://…`) once the socket listens. What `hold` returns stays
+    alive in each worker: a reader of the store that is always open keeps SQLite from removing the
+    WAL when the collector ends, and without it a read-only process could not open the store.
     """
     literal = f"[{host}]" if ":" in host else host
 
@@ -46,6 +53,7 @@ def serve(
             bound = arbiter.LISTENERS[0].sock.getsockname()[1]
             when_ready(f"http://{literal}:{bound}")
 
+    held: list[object] = []
     options = {
         "bind": f"{literal}:{port}",
         "workers": WORKERS,
@@ -53,6 +61,9 @@ def serve(
         "loglevel": "warning",
         "when_ready": ready,
         "control_socket_disable": True,
+        # X_Remote_User must never pass for X-Remote-User.
+        "header_map": "refuse",
+        "post_worker_init": lambda _worker: held.append(hold()),
         "graceful_timeout": 5,
         "proc_name": "fairwatt-dashboard",
     }
