@@ -12,7 +12,7 @@ _FLAGS = {
     Flag.IMPLAUSIBLE: "a reading was beyond what the board can draw; that part is unknown",
     Flag.INTEGRATED: "no energy counter; power samples were added up",
     Flag.GAP: "the agent was away for a while; the counter covers it, utilisation does not",
-    Flag.NO_UTIL: "no utilisation reading; the active part was split by size of the slices",
+    Flag.NO_UTIL: "utilisation not read; where slices share the board, split by their size",
     Flag.LOST: "the GPU could not be read at the end",
 }
 _METHODS = {
