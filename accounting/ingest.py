@@ -23,6 +23,9 @@ from fairwatt.core.events import (
 __all__ = ["ingest"]
 
 HOUR_MS = 3_600_000
+LAST_MS = 4_102_444_800_000
+"""2100-01-01: a later time comes from a broken clock, and no calendar goes on for ever."""
+LONGEST_WINDOW_MS = 366 * 24 * HOUR_MS
 
 
 def ingest(db: Database, events: Sequence[Event]) -> tuple[int, int]:
@@ -41,6 +44,7 @@ def ingest(db: Database, events: Sequence[Event]) -> tuple[int, int]:
     with transaction(db) as connection:
         for number, event in enumerate(events, start=1):
             try:
+                _check_times(event)
                 if _remember(connection, event, received_ts):
                     _apply(connection, event)
                     accepted += 1
@@ -87,7 +91,28 @@ def _apply(connection: sqlite3.Connection, event: Event) -> None:
             _window(connection, event)
 
 
+def _check_times(event: Event) -> None:
+    """One time beyond all calendars would end every later round of settling."""
+    times = _times(event)
+    if min(times) < 0 or max(times) > LAST_MS:
+        raise IngestError(
+            "no time at which this can have been",
+            value=times,
+            remedy="set the node's clock, then restart its agent",
+        )
+
+
+def _times(event: Event) -> tuple[int, int]:
+    match event:
+        case WindowClosed():
+            return event.t0_ms, event.t1_ms
+        case RunEnded():
+            return event.run_start_ms, event.t_ms
+    return event.t_ms, event.t_ms
+
+
 def _devices(connection: sqlite3.Connection, event: AgentStarted) -> None:
+    before = _models(connection, event)
     connection.executemany(
         "INSERT INTO device VALUES (?, ?, ?, ?, ?, ?, ?, ?)"
         " ON CONFLICT (device_uuid) DO UPDATE SET"
@@ -109,6 +134,38 @@ def _devices(connection: sqlite3.Connection, event: AgentStarted) -> None:
             for device in event.devices
         ],
     )
+    for device_uuid, model in _models(connection, event).items():
+        if before.get(device_uuid) != model:
+            _unsettle_device(connection, device_uuid)
+
+
+def _models(
+    connection: sqlite3.Connection, event: AgentStarted
+) -> dict[str, tuple[str | None, str]]:
+    """Model and name of those of the event's devices that the store knows."""
+    found = {}
+    for device in event.devices:
+        row = connection.execute(
+            "SELECT model, name FROM device WHERE device_uuid = ?", (device.uuid,)
+        ).fetchone()
+        if row is not None:
+            found[device.uuid] = row
+    return found
+
+
+def _unsettle_device(connection: sqlite3.Connection, device_uuid: str) -> None:
+    """What was settled before the model was known names it too, as in any other order."""
+    connection.execute(
+        "INSERT OR IGNORE INTO unsettled"
+        " SELECT node, job_id, start_ms FROM hold WHERE device_uuid = ?"
+        " UNION SELECT node, job_id, run_start_ms FROM window_share WHERE device_uuid = ?",
+        (device_uuid, device_uuid),
+    )
+    windows = connection.execute(
+        "SELECT t0_ms, t1_ms FROM window WHERE device_uuid = ?", (device_uuid,)
+    )
+    for t0_ms, t1_ms in windows.fetchall():
+        _mark_hours(connection, t0_ms, t1_ms)
 
 
 def _run_started(connection: sqlite3.Connection, event: RunStarted) -> None:
@@ -180,19 +237,26 @@ def _window(connection: sqlite3.Connection, event: WindowClosed) -> None:
         _unsettle(connection, key)
     if event.measured_mj is None:
         _unsettle_holders(connection, event)
+    _mark_hours(connection, event.t0_ms, event.t1_ms)
+
+
+def _mark_hours(connection: sqlite3.Connection, t0_ms: int, t1_ms: int) -> None:
     connection.executemany(
         "INSERT OR IGNORE INTO dirty_hour VALUES (?)",
-        [
-            (hour_ms // 1000,)
-            for hour_ms in range(event.t0_ms // HOUR_MS * HOUR_MS, event.t1_ms, HOUR_MS)
-        ],
+        [(hour_ms // 1000,) for hour_ms in range(t0_ms // HOUR_MS * HOUR_MS, t1_ms, HOUR_MS)],
     )
 
 
 def _check_conserving(event: WindowClosed) -> None:
     """Σ shares + unallocated = measured, in mJ, with no negative part."""
-    if event.t1_ms <= event.t0_ms or event.t0_ms < 0:
+    if event.t1_ms <= event.t0_ms:
         raise IngestError("a window without length", value=(event.t0_ms, event.t1_ms))
+    if event.t1_ms - event.t0_ms > LONGEST_WINDOW_MS:
+        raise IngestError(
+            "a window of more than a year",
+            value=(event.t0_ms, event.t1_ms),
+            remedy="set the node's clock, then restart its agent",
+        )
     rest = (event.unallocated_idle_mj, event.unallocated_active_mj)
     if event.measured_mj is None:
         if event.shares or rest != (None, None):

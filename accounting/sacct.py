@@ -44,6 +44,9 @@ TERMINAL_STATES = (
     *("OUT_OF_MEMORY", "PREEMPTED", "REQUEUED", "RESIZING", "REVOKED", "TIMEOUT"),
 )
 
+LAST_TS = 4_102_444_800
+"""2100-01-01; Slurm's NO_VAL as a time is later."""
+
 DECISION_MARK = "fairwatt:"
 _NOTHING = frozenset({"", "None", "Unknown", "N/A", "(null)", "None assigned", "INVALID"})
 _JOB_ID = re.compile(r"(\d+)(?:_(?:(\d+)|\[.*\]))?(?:\+(\d+))?")
@@ -119,7 +122,7 @@ def _rows(text: str, delimiter: str) -> Iterator[str]:
 
 def _run(row: Mapping[str, str]) -> SacctRun:
     job = _JOB_ID.fullmatch(row["JobID"])
-    submit_ts = _integer(row["Submit"])
+    submit_ts = _time(row["Submit"])
     state = row["State"].split(" ", 1)[0].rstrip("+").upper()
     if job is None:
         raise ValueError(f"JobID {row['JobID'][:40]!r} is no job")
@@ -128,7 +131,7 @@ def _run(row: Mapping[str, str]) -> SacctRun:
     flags = RunFlag(0)
     nodelist = _text(row["NodeList"])
     # A job cancelled while pending may carry its end as start: without nodes it never ran.
-    start_ts = _integer(row["Start"]) if nodelist else None
+    start_ts = _time(row["Start"]) if nodelist else None
     energy_j, flag = _energy(row["ConsumedEnergyRaw"])
     flags |= flag
     cpu_time_s, flag = _cpu_time(row, state)
@@ -158,9 +161,9 @@ def _run(row: Mapping[str, str]) -> SacctRun:
         name=row[LAST_FIELD],
         exit_code=exit_code,
         exit_signal=exit_signal,
-        eligible_ts=_integer(row["Eligible"]),
+        eligible_ts=_time(row["Eligible"]),
         start_ts=start_ts,
-        end_ts=_integer(row["End"]),
+        end_ts=_time(row["End"]),
         elapsed_s=None if start_ts is None else _integer(row["ElapsedRaw"], zero=True),
         suspended_s=None if suspended_ms is None else suspended_ms // 1000,
         timelimit_s=_scaled(row["TimelimitRaw"], 60),
@@ -189,6 +192,12 @@ def _integer(value: str, *, zero: bool = False) -> int | None:
     if number > SQLITE_INTEGER_MAX or (number == 0 and not zero):
         return None
     return number
+
+
+def _time(value: str) -> int | None:
+    """Epoch seconds; a number that no calendar holds is no time."""
+    number = _integer(value)
+    return None if number is None or number > LAST_TS else number
 
 
 def _scaled(value: str, factor: int) -> int | None:

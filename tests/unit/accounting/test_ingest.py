@@ -5,9 +5,10 @@ import msgspec
 import pytest
 
 from fairwatt.accounting.ingest import ingest
+from fairwatt.accounting.settle import settle
 from fairwatt.accounting.store import open_store
 from fairwatt.core.errors import IngestError
-from tests.unit.accounting.samples import Node, dump, share, whole
+from tests.unit.accounting.samples import BERLIN, Node, dump, share, whole
 
 
 @pytest.fixture
@@ -114,7 +115,7 @@ def test_other_nonsense_is_refused(db):
     refused(db, "unknown energy has parts", node.window("GPU-a", 0, 5, measured=None))
     refused(db, "ends before it starts", node.end(7, 1000, 999))
     refused(db, "too large", node.window("GPU-a", 0, 5, idle=2**63))
-    refused(db, "cannot be stored", node.window("GPU-a", 0, 2**63))
+    refused(db, "cannot be stored", node.window("GPU-a", 0, 5, flags=2**63))
 
 
 def test_an_unknown_window_is_kept_as_unknown(db):
@@ -128,3 +129,25 @@ def test_a_device_remembers_the_newest_facts(db):
     new, old = node.up("GPU-a", model="new", t_ms=9), node.up("GPU-a", model="old", t_ms=5)
     ingest(db, [new, old])
     assert db.execute("SELECT model, seen_ms FROM device").fetchall() == [("new", 9)]
+
+
+@pytest.mark.parametrize("t_ms", [-1, 4_102_444_800_001, 2**62, 2**63 - 1])
+def test_a_wild_clock_is_refused_before_it_reaches_a_calendar(db, t_ms):
+    node = Node()
+    wild = r"no time at which this can have been .*set the node's clock"
+    refused(db, wild, node.window("GPU-a", min(t_ms, 0), max(t_ms, 1)))
+    refused(db, wild, node.start(7, t_ms))
+    refused(db, wild, node.end(7, min(t_ms, 0), max(t_ms, 1)))
+    refused(db, wild, node.up("GPU-a", t_ms=t_ms))
+
+
+def test_a_window_of_more_than_a_year_is_refused(db):
+    day_ms, node = 86_400_000, Node()
+    ingest(db, [node.window("GPU-a", 0, 366 * day_ms)])
+    refused(db, "a window of more than a year", node.window("GPU-b", 0, 366 * day_ms + 1))
+
+
+def test_the_last_moment_that_is_taken_can_be_settled(db):
+    node = Node()
+    ingest(db, [node.window("GPU-a", 4_102_444_799_000, 4_102_444_800_000)])
+    assert settle(db, "campus", BERLIN) == 0

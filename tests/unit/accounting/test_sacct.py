@@ -197,6 +197,13 @@ def test_a_broken_decision_is_flagged(comment):
     assert (row.run.decision, row.flags) == (None, RunFlag.DECISION_UNREADABLE)
 
 
+@pytest.mark.parametrize("number", ["4294967294", "253402300800", str(2**62)])
+def test_a_time_beyond_the_calendar_is_unknown(number):
+    run = sacct_run(Eligible=number, Start=number, End=number).run
+    assert (run.eligible_ts, run.start_ts, run.end_ts) == (None, None, None)
+    assert parse_sacct(line(Submit=number), FIELDS, "\x1f")[1][0].reason.startswith("no submit")
+
+
 def test_numbers_beyond_sqlite_are_unknown():
     assert sacct_run(NCPUS=str(2**63), TimelimitRaw=str(2**62)).run.ncpus is None
 

@@ -1,17 +1,29 @@
 # SPDX-License-Identifier: Apache-2.0
 from __future__ import annotations
 
+import random
+
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fairwatt.accounting.ingest import ingest
+from fairwatt.accounting.rollup import rollup
 from fairwatt.accounting.runs import upsert_runs
 from fairwatt.accounting.settle import best_run, settle
 from fairwatt.accounting.store import open_store, transaction
 from fairwatt.core.catalogue import load_catalogue
 from fairwatt.core.events import Flag
-from tests.unit.accounting.samples import BERLIN, UTC, Node, dump, sacct_run, share, whole
+from tests.unit.accounting.samples import (
+    BERLIN,
+    UTC,
+    Node,
+    dump,
+    new_store,
+    sacct_run,
+    share,
+    whole,
+)
 
 CATALOGUE = load_catalogue()
 
@@ -237,3 +249,51 @@ def test_every_measured_mj_has_one_owner(tmp_path_factory, data):
         ).fetchone()
         assert runs + free == measured
     db.close()
+
+
+def test_events_and_rows_in_any_order_end_in_the_same_state(tmp_path):
+    """The devices' models told last, rows before and after the events, rounds in between."""
+    node = Node()
+    events = [
+        node.up("GPU-a", "GPU-b"),
+        node.start(7, 1_060_400, whole("GPU-a")),
+        node.window("GPU-a", 1_060_400, 1_160_400, share(7, 1_060_400, 600, 5400, 500), idle=9),
+        node.window("GPU-b", 1_060_400, 1_160_400, idle=None, active=None, measured=None),
+        node.end(7, 1_060_400, 1_160_400),
+        node.start(8, 1_170_000, whole("GPU-b")),
+        node.window("GPU-b", 1_170_000, 1_180_000, idle=None, active=None, measured=None),
+        node.end(8, 1_170_000, 1_180_000),
+    ]
+    rows = [sacct_run(), sacct_run(JobIDRaw="8", JobID="8", Start="1170", End="1180")]
+    steps = [*events, *rows]
+    orders = [steps, steps[::-1], rows + events, [*events[1:], *rows, events[0]]]
+    orders += [random.Random(seed).sample(steps, len(steps)) for seed in range(20)]
+    states = []
+    for number, order in enumerate(orders):
+        (tmp_path / str(number)).mkdir()
+        db = new_store(tmp_path / str(number))
+        for step in order:
+            if step in rows:
+                put(db, step)
+            else:
+                ingest(db, [step])
+            settle(db, "campus", UTC)
+            rollup(db, "campus", UTC, "DEU", 10_000)
+        states.append(_measured_state(db))
+    assert states == [states[0]] * len(states)
+    assert ("8", "GPU-b", "a100-40", "None") in states[0]
+
+
+def _measured_state(db):
+    """What a report can show, without the numbers that the order of writing gives."""
+    tables = ("device", "hold", "window", "window_share", "usage_daily", "usage_monthly",
+              "unallocated_daily", "unsettled", "dirty_day", "dirty_hour")  # fmt: skip
+    state = [
+        db.execute(f"SELECT * FROM {table} ORDER BY 1, 2").fetchall() for table in tables[:-2]
+    ]
+    state += [db.execute(f"SELECT * FROM {table}").fetchall() for table in tables[-2:]]
+    energy = "SELECT r.job_id, e.* FROM run_energy e JOIN run r USING (run_id) ORDER BY 1, 3"
+    for job_id, _run_id, device, _node, model, *rest in db.execute(energy):
+        state.append(rest)
+        state.append((str(job_id), device, model, str(rest[0])))
+    return state
