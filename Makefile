@@ -34,6 +34,10 @@ test: setup ## everything: lint, unit, docs, packaging, live cluster, browser
 unit: ## the quick tests only
 	$(PYTEST) -q -n 2 tests/unit tests/docs
 
+.PHONY: test-ansible
+test-ansible: setup ## the collection's roles on booted Debian nodes, each step's time printed
+	FAIRWATT_STRICT_SKIPS=1 $(PYTEST) -q -n 2 --dist loadgroup tests/ansible
+
 .PHONY: lint
 lint: ## style, types and import arrows
 	$(VENV)/bin/ruff check --quiet .

@@ -18,6 +18,7 @@ from tests.lab.waiting import LabError
 
 __all__ = ["Capsule", "children"]
 
+_READY = "ready\n"
 # /run is the capsule's own: systemd-nspawn keeps its locks there. /sys/fs/cgroup becomes cgroup2
 # alone: on a host with both kinds, newer systemd would not boot on the old one.
 _KEEPER = """
@@ -30,7 +31,7 @@ unshare --net --mount --pid --fork --kill-child --mount-proc sh -euc '
     ip link add br0 type bridge
     ip address add "$1" dev br0
     ip link set br0 up
-    echo "$(sed -n "s/^NSpid:[[:space:]]*//p" /proc/self/status)"
+    echo ready
     exec env --ignore-signal=CHLD cat
 ' sh "$2" || true
 exec find "/sys/fs/cgroup/$1" -depth -type d -exec rmdir {} +
@@ -59,8 +60,10 @@ class Capsule:
     def _await_init(self) -> int:
         assert self._keeper.stdout is not None
         said = self._keeper.stdout.readline()
-        if not said.strip():
-            raise LabError(f"no namespaces for a lab: {said}{self._keeper.stdout.read()}")
+        if said != _READY:
+            said += self._keeper.stdout.read()
+            self.close()
+            raise LabError(f"no namespaces for a lab: {said}")
         return _only_child(_only_child(self._keeper.pid))
 
     @property
@@ -98,13 +101,10 @@ class Capsule:
         return done.stdout
 
     def close(self) -> None:
-        """End all that is inside and wait until nothing is left of it."""
-        assert self._keeper.stdin is not None
-        assert self._keeper.stdout is not None
-        self._keeper.stdin.close()
-        self._keeper.stdout.read()
-        self._keeper.wait()
-        self._keeper.stdout.close()
+        """End all that is inside, wait until nothing is left of it; harmless when done again."""
+        with self._keeper as keeper:  # closes its pipes, the first of which is what it lives by
+            pass
+        keeper.wait()
 
 
 def children(pid: int) -> list[int]:

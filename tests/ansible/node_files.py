@@ -69,12 +69,22 @@ def write_files(root: Path, files: Files) -> None:
     owners = _owners(root)
     for path, entry in files.items():
         place = root / path.lstrip("/")
+        _refuse_ways_out(root, place)
         place.parent.mkdir(parents=True, exist_ok=True)
         if isinstance(entry, Link):
             place.unlink(missing_ok=True)
             place.symlink_to(entry.target)
         else:
             _write(place, entry, owners)
+
+
+def _refuse_ways_out(root: Path, place: Path) -> None:
+    """From outside, a link such as /var/run -> /run would lead to this very host's folder."""
+    inner = place.relative_to(root).parents
+    links = [root / part for part in inner if (root / part).is_symlink()]
+    absolute = [link for link in links if link.readlink().is_absolute()]
+    if absolute:
+        raise ValueError(f"{place}: {absolute[0]} is an absolute link; write to where it leads")
 
 
 def _write(place: Path, entry: File, owners: Mapping[str, tuple[int, int]]) -> None:

@@ -15,7 +15,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -30,6 +30,7 @@ from tests.lab.demo_check import (
     check_settled,
 )
 from tests.lab.job_mix import JOBS, MIX, USE_GPU, Spec, script
+from tests.lab.layout import NodeLayout
 from tests.lab.programs import command
 from tests.lab.waiting import await_value
 
@@ -205,10 +206,15 @@ def nodes_of_devices(cluster: OneHostCluster) -> dict[str, str]:
 
 def idle_mw(cluster: OneHostCluster) -> dict[str, int]:
     """Idle board power by UUID, as the catalogue has it."""
+    return idle_mw_of(node.layout for node in cluster.nodes.values())
+
+
+def idle_mw_of(layouts: Iterable[NodeLayout]) -> dict[str, int]:
+    """As `idle_mw`, for nodes of any lab."""
     catalogue = load_catalogue(None)
     found = {}
-    for node in cluster.nodes.values():
-        for gpu in node.layout.gpus:
+    for layout in layouts:
+        for gpu in layout.gpus:
             model = catalogue.model_of_name(gpu.name, gpu.memory_mib)
             assert model is not None
             found[gpu.uuid] = model.idle_mig_mw if gpu.instances else model.idle_mw

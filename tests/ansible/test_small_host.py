@@ -1,0 +1,95 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What stops a play before slurm.conf is touched; then the roles on Debian 12, Slurm 22.05."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+from tests.ansible.admin import doctor, submit, tres_of
+from tests.ansible.playbooks import Outcome, Playbooks
+from tests.ansible.sites import BootedSite
+
+pytestmark = [pytest.mark.ansible, pytest.mark.xdist_group("ansible_small")]
+
+SLURM_CONF = "/etc/slurm/slurm.conf"
+NOBODY = "http://10.77.0.99:8181"
+
+
+@pytest.fixture(scope="module")
+def playbooks(small: BootedSite, tmp_path_factory) -> Playbooks:
+    return Playbooks(small, tmp_path_factory.mktemp("small"))
+
+
+@pytest.fixture
+def untouched(small: BootedSite) -> Iterator[None]:
+    """slurm.conf must be the same file with the same bytes and times after the test."""
+    before = state(small)
+    yield
+    assert state(small) == before
+
+
+def state(small: BootedSite) -> tuple[str, str]:
+    node = small.controller
+    return node.out("cat", SLURM_CONF), node.out("stat", "--format=%i %Y %Z %a %U", SLURM_CONF)
+
+
+# -- these run before the first converge ---------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("variable", "value", "choices"),
+    [
+        ("fairwatt_controller_fail_mode", "ajar", ["open", "closed"]),
+        ("fairwatt_dashboard_identity", "guess", ["proxy", "demo"]),
+    ],
+)
+def test_a_wrong_value_names_itself_and_the_choices(
+    playbooks, untouched, variable, value, choices
+):
+    outcome = playbooks.run("site", extra={variable: value})
+    assert outcome.status != 0
+    for word in (variable, value, *choices):
+        assert word in outcome.output, outcome.output
+
+
+def test_a_controller_whose_lua_cannot_load_the_hook_stops_the_play(small, playbooks, untouched):
+    node = small.controller
+    module = "/usr/share/lua/5.1/socket.lua"
+    node.out("mv", module, f"{module}.away")
+    try:
+        outcome = playbooks.run("site")
+    finally:
+        node.out("mv", f"{module}.away", module)
+    assert outcome.status != 0
+    assert "lua-socket" in outcome.output, outcome.output
+
+
+def test_an_unreachable_collector_stops_the_play(playbooks, untouched):
+    outcome = playbooks.run("site", extra={"fairwatt_node_collector_url": NOBODY})
+    assert outcome.status != 0
+    assert NOBODY in outcome.output, outcome.output
+
+
+# -- converge ------------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def first_run(small: BootedSite, playbooks: Playbooks) -> Outcome:
+    outcome = playbooks.run("site")
+    assert outcome.status == 0, outcome.output
+    return outcome
+
+
+def test_second_run_changes_nothing(playbooks, first_run):
+    second = playbooks.run("site")
+    assert (second.status, second.changed) == (0, 0), second.changes() or second.output
+
+
+def test_a_job_is_rewritten_and_doctor_is_content(small, first_run):
+    done = submit(small, "--gres=gpu:20gb:1")
+    assert done.job_id is not None, done.said
+    assert tres_of(small, done.job_id) == "gres:gpu:a100_3g.20gb:1"
+    said = doctor(small.controller)
+    assert said.ok, said.text
