@@ -47,6 +47,10 @@ lint: ## style, types and import arrows
 	$(VENV)/bin/mypy $(addprefix -p fairwatt.,$(ROOMS))
 	PYTHONPATH=.typecheck $(VENV)/bin/lint-imports --no-cache
 
+.PHONY: dist
+dist: setup ## wheel, Ansible collection and wheelhouses for hosts without network, with checksums
+	@tests/dist.sh
+
 .PHONY: bench-hook
 bench-hook: setup ## submits per second on a live controller: no plugin, trivial Lua, ours
 	@$(PYTHON) -m tests.bench.bench_hook

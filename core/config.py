@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Reads fairwatt.toml and its conf.d/ into typed settings, each with its origin.
 
+`python -m fairwatt.core.config FILE` only checks one: status 1 and its fault on stderr.
+
 >>> load(None)["agent.sample_s"]
 10.0
 """
@@ -10,6 +12,7 @@ from __future__ import annotations
 import difflib
 import math
 import os
+import sys
 import tomllib
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -136,3 +139,14 @@ def _unknown(file: Path, key: str, value: Any, known: set[str]) -> ConfigError:
     near = difflib.get_close_matches(key, known, n=1, cutoff=0.4)
     remedy = f"did you mean {near[0]}?" if near else f"known here: {', '.join(sorted(known))}"
     return ConfigError("unknown key", place=f"{file}: {key}", value=value, remedy=remedy)
+
+
+def _main(argv: list[str]) -> None:
+    try:
+        load(Path(argv[0]))
+    except ConfigError as error:
+        sys.exit(str(error))
+
+
+if __name__ == "__main__":
+    _main(sys.argv[1:])

@@ -117,3 +117,12 @@ def test_the_environment_names_the_file(tmp_path: Path, monkeypatch: pytest.Monk
     assert config.find() is None
     (tmp_path / "none.toml").touch()
     assert config.find() == tmp_path / "none.toml"
+
+
+def test_a_file_can_be_checked_before_it_is_used(tmp_path: Path) -> None:
+    path = tmp_path / "new.toml"
+    path.write_text('site.timezone = "Europe/Berlin"\n')
+    config._main([str(path)])
+    path.write_text('site.timezon = "Europe/Berlin"\n')
+    with pytest.raises(SystemExit, match=r"did you mean site\.timezone"):
+        config._main([str(path)])
