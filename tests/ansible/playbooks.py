@@ -16,6 +16,7 @@ from typing import Any
 
 from tests.ansible.booted import BRIDGE
 from tests.ansible.fake_gpus import PROC_ROOT
+from tests.ansible.roots import BOOKWORM, TRIXIE
 from tests.ansible.sites import BootedSite
 
 __all__ = ["COLLECTION", "Outcome", "Playbooks", "ansible_env", "inventory"]
@@ -25,7 +26,7 @@ COLLECTION = REPOSITORY / "ansible"
 PLUGINS = Path(__file__).parent / "plugins"
 NAME = "fairwatt.cluster"
 _RECAP = re.compile(r"^(\S+)\s+: (ok=\d+.*)$", re.MULTILINE)
-_WHEELHOUSES = {"trixie": "wheelhouse-cp313", "bookworm": "wheelhouse-cp311"}
+_PYTHONS = {TRIXIE: "cp313", BOOKWORM: "cp311"}
 SETTINGS = {
     "site.timezone": "Europe/Berlin",
     "agent.proc_root": PROC_ROOT,
@@ -51,15 +52,15 @@ class Outcome:
         """How many changes there were (or would be) on all hosts."""
         return sum(counts["changed"] for counts in self.recap.values())
 
-    def changes(self) -> str:
-        """Which tasks changed what: for the message of a failing test."""
+    def why(self) -> str:
+        """Which tasks failed or changed something: for the message of a failing test."""
         task, found = "", []
         for line in self.output.splitlines():
             if line.startswith(("TASK [", "RUNNING HANDLER [")):
                 task = line.rstrip(" *")
-            if line.startswith("changed: "):
+            if line.startswith(("changed: ", "fatal: ", "failed: ", "[ERROR]")):
                 found.append(f"{task} {line}")
-        return "\n".join(found)
+        return "\n".join(found) or self.output
 
 
 class Playbooks:
@@ -134,11 +135,10 @@ def inventory(site: BootedSite) -> dict[str, Any]:
 
 
 def _variables(site: BootedSite) -> dict[str, Any]:
-    wheels = REPOSITORY / "dist" / _WHEELHOUSES[site.plan.suite]
     return {
         "ansible_connection": "nspawn",
         "ansible_python_interpreter": "/usr/bin/python3",
-        "fairwatt_install_wheelhouse": str(wheels),
+        "fairwatt_install_wheelhouse": str(_wheelhouse(site.plan.suite)),
         "fairwatt_install_cluster": site.plan.cluster,
         "fairwatt_install_settings": SETTINGS,
         "fairwatt_controller_manage_slurm_conf": True,
@@ -147,3 +147,10 @@ def _variables(site: BootedSite) -> dict[str, Any]:
         "fairwatt_dashboard_trusted_proxies": [BRIDGE],
         "fairwatt_dashboard_admins": ["root"],
     }
+
+
+def _wheelhouse(suite: str) -> Path:
+    """What `make dist` made for the suite's Python."""
+    found = sorted((REPOSITORY / "dist").glob(f"fairwatt-*-wheelhouse-{_PYTHONS[suite]}.tar.gz"))
+    assert found, "no wheelhouse in dist/: run `make dist` first"
+    return found[-1]

@@ -59,7 +59,7 @@ def first_run(
     campus: BootedSite, playbooks: Playbooks, fresh_check: Outcome, slurm_conf_before: str
 ) -> Outcome:
     outcome = playbooks.run("site")
-    assert outcome.status == 0, outcome.output
+    assert outcome.status == 0, outcome.why()
     return outcome
 
 
@@ -73,7 +73,7 @@ def job(campus: BootedSite, first_run: Outcome) -> Submitted:
 
 
 def test_check_on_fresh_hosts_passes_and_changes_nothing(campus, fresh_check):
-    assert fresh_check.status == 0, fresh_check.output
+    assert fresh_check.status == 0, fresh_check.why()
     assert fresh_check.changed > 0
     for node in campus.lab.nodes.values():
         assert node.run(["test", "-e", "/opt/fairwatt"]).returncode == 1
@@ -90,19 +90,19 @@ def test_converge_starts_every_unit(campus, first_run):
 
 def test_second_run_changes_nothing(playbooks, first_run):
     second = playbooks.run("site")
-    assert second.status == 0, second.output
-    assert second.changed == 0, second.changes()
+    assert second.status == 0, second.why()
+    assert second.changed == 0, second.why()
 
 
 def test_check_after_converge_changes_nothing(playbooks, first_run):
     dry = playbooks.run("site", "--check")
-    assert dry.status == 0, dry.output
-    assert dry.changed == 0, dry.changes()
+    assert dry.status == 0, dry.why()
+    assert dry.changed == 0, dry.why()
 
 
 def test_check_playbook_is_content(playbooks, first_run):
     check = playbooks.run("check")
-    assert (check.status, check.changed) == (0, 0), check.output
+    assert (check.status, check.changed) == (0, 0), check.why()
 
 
 def test_slurm_conf_got_one_include_and_kept_the_rest(campus, slurm_conf_before, first_run):
@@ -271,7 +271,7 @@ def removed(campus: BootedSite, playbooks: Playbooks, job: Submitted) -> Outcome
 
 
 def test_uninstall_leaves_slurm_as_it_was(campus, slurm_conf_before, removed):
-    assert removed.status == 0, removed.output
+    assert removed.status == 0, removed.why()
     assert campus.controller.out("cat", SLURM_CONF) == slurm_conf_before
     done = submit(campus, "--gres=gpu:a100_3g.20gb:1")
     assert done.job_id is not None, done.said
@@ -293,4 +293,4 @@ def test_uninstall_leaves_the_database_and_nothing_else(campus, removed):
 
 def test_uninstall_again_changes_nothing(playbooks, removed):
     again = playbooks.run("uninstall")
-    assert (again.status, again.changed) == (0, 0), again.changes() or again.output
+    assert (again.status, again.changed) == (0, 0), again.why()

@@ -51,7 +51,7 @@ def test_a_wrong_value_names_itself_and_the_choices(
     outcome = playbooks.run("site", extra={variable: value})
     assert outcome.status != 0
     for word in (variable, value, *choices):
-        assert word in outcome.output, outcome.output
+        assert word in outcome.output, outcome.why()
 
 
 def test_a_controller_whose_lua_cannot_load_the_hook_stops_the_play(small, playbooks, untouched):
@@ -63,13 +63,13 @@ def test_a_controller_whose_lua_cannot_load_the_hook_stops_the_play(small, playb
     finally:
         node.out("mv", f"{module}.away", module)
     assert outcome.status != 0
-    assert "lua-socket" in outcome.output, outcome.output
+    assert "lua-socket" in outcome.output, outcome.why()
 
 
 def test_an_unreachable_collector_stops_the_play(playbooks, untouched):
     outcome = playbooks.run("site", extra={"fairwatt_node_collector_url": NOBODY})
     assert outcome.status != 0
-    assert NOBODY in outcome.output, outcome.output
+    assert NOBODY in outcome.output, outcome.why()
 
 
 # -- converge ------------------------------------------------------------------------------------
@@ -78,13 +78,13 @@ def test_an_unreachable_collector_stops_the_play(playbooks, untouched):
 @pytest.fixture(scope="module")
 def first_run(small: BootedSite, playbooks: Playbooks) -> Outcome:
     outcome = playbooks.run("site")
-    assert outcome.status == 0, outcome.output
+    assert outcome.status == 0, outcome.why()
     return outcome
 
 
 def test_second_run_changes_nothing(playbooks, first_run):
     second = playbooks.run("site")
-    assert (second.status, second.changed) == (0, 0), second.changes() or second.output
+    assert (second.status, second.changed) == (0, 0), second.why()
 
 
 def test_a_job_is_rewritten_and_doctor_is_content(small, first_run):
