@@ -41,7 +41,7 @@ _PREFIX = re.compile(r"gres[:/]")
 _PLAIN_TRES = re.compile(r"(?:cpu|mem|node|billing|energy|pages|vmem)(?=[:=]|$)")
 _RESERVED = re.compile(r"cpu|mem|node|billing|energy|pages|vmem|gres")
 _OTHER_KIND = re.compile(r"([A-Za-z][A-Za-z0-9_-]*)/")
-_COUNT = re.compile(r"([0-9]{1,20})([KMGTP]?)", re.IGNORECASE)
+_COUNT = re.compile(r"\+?([0-9]{1,20})([KMGTP]?)", re.IGNORECASE)
 _NUMERIC = re.compile(r"[+-]?[0-9.]+[KMGTP]?", re.IGNORECASE)
 _WORD = r"[^\s:,()=/\x00-\x1f\x7f]+"
 _NAME = re.compile(_WORD)

@@ -119,6 +119,7 @@ class JobRequest(msgspec.Struct, frozen=True, kw_only=True):
     features: str | None = None
     req_nodes: str | None = None
     exc_nodes: str | None = None
+    reservation: str | None = None
     num_tasks: int | None = None
     cpus_per_task: int | None = None
     ntasks_per_node: int | None = None

@@ -79,6 +79,20 @@ class SlurmClient:
         """Return all partitions that this user may see."""
         return self._read("partitions", self._partitions_text, _partitions)
 
+    def reservations(self) -> dict[str, str]:
+        """Return the partition of each reservation by its name; "" where it has none.
+
+        Raises:
+            CommandError: slurmctld does not answer.
+        """
+        text = self._scontrol("--oneliner", "show", "reservations").stdout
+        rows = [dict(_PAIR.findall(line)) for line in text.splitlines()]
+        return {
+            row["ReservationName"]: row.get("PartitionName", "").replace("(null)", "")
+            for row in rows
+            if "ReservationName" in row
+        }
+
     def config(self) -> dict[str, str]:
         """Return the controller's settings by the names of slurm.conf, as texts."""
         lines = self._scontrol("show", "config").stdout.splitlines()

@@ -121,6 +121,9 @@ def _decide(
             return Decision(say=(_line(note("FW002", age=_age(policy))),))
         if policy.site is not None:
             policy.site.pool(parsed.request)  # reads the node lists
+            unknown = policy.site.unknown_place(parsed.request)
+            if unknown is not None:
+                return Decision(say=(_line(note("FW006", what=unknown)),))
     except GrammarError as error:
         return _malformed(error, policy.mode("known_types"))
     verdict = _judged(parsed, policy, spelling, srun=jobdesc.is_srun(fields))

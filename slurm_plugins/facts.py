@@ -22,7 +22,7 @@ CHILD_TIMEOUT_S = 60.0
 
 
 def from_slurm(slurm_conf: str | None) -> Facts:
-    """Ask slurmctld for nodes and partitions.
+    """Ask slurmctld for nodes, partitions and reservations.
 
     Raises:
         CommandError: it does not answer.
@@ -33,7 +33,11 @@ def from_slurm(slurm_conf: str | None) -> Facts:
         Partition(name=part.name, default=part.default, open=part.open_to_all)
         for part in client.partitions()
     )
-    return Facts(nodes=tuple(_node(node) for node in client.nodes()), partitions=partitions)
+    return Facts(
+        nodes=tuple(_node(node) for node in client.nodes()),
+        partitions=partitions,
+        reservations=client.reservations(),
+    )
 
 
 def from_child(slurm_conf: str | None) -> Facts:

@@ -46,6 +46,8 @@ def named(text: str, known: Collection[str]) -> frozenset[str]:
     Raises:
         GrammarError: the list cannot be read, or holds too many bracket expressions.
     """
+    if text.count("[") > MAX_FOLDED * MAX_BRACKETS:
+        raise GrammarError("too many brackets", text=text, part=text, remedy="fold the list")
     pieces = list(_pieces(text))
     plain = {piece for piece in pieces if "[" not in piece}
     folded = [_folded(piece, text) for piece in pieces if "[" in piece]

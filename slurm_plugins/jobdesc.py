@@ -14,6 +14,7 @@ import msgspec
 from fairwatt.core.errors import GrammarError
 from fairwatt.core.gres import Gres, Spelling, format_request, parse_request, spelling_of
 from fairwatt.core.records import GpuAsk, JobRequest
+from fairwatt.core.tres import parse_tres
 
 __all__ = [
     "Fields",
@@ -63,9 +64,15 @@ PLACING = (
 """The fields that decide whether and where GPUs can be given."""
 
 # NO_VAL and INFINITE of Slurm's 16-bit fields; every other number here has 32 bits.
-_SHORT_FIELDS = frozenset({"cpus_per_task", "ntasks_per_node"})
+_SHORT_FIELDS = frozenset({"cpus_per_task", "ntasks_per_node", "ntasks_per_gpu"})
 _UNSET_16 = 65534
 _UNSET_32 = 4294967294
+
+_CLEARED = ("gres:", "gres/")
+"""What `scontrol update Gres=` makes of a field (22.05)."""
+
+MAX_GPU_ENTRIES = 16
+"""Every entry is judged while slurmctld waits; no real request names so many types."""
 
 
 class Parsed(msgspec.Struct, frozen=True):
@@ -96,14 +103,18 @@ def parse(fields: Fields) -> Parsed:
     Raises:
         GrammarError: a GRES string cannot be read; `part` is the faulty piece.
     """
-    texts = {level: _text(fields, name) or "" for level, name in LEVELS.items()}
+    texts = {level: _tres_text(fields, name) for level, name in LEVELS.items()}
     entries = {level: _entries(text) for level, text in texts.items() if text}
-    gpus = tuple(
-        GpuAsk(level=level, type=item.type, count=item.count)
-        for level, items in entries.items()
-        for item in items
-        if item.is_gpu
-    )
+    if not any(item.is_gpu for items in entries.values() for item in items):
+        entries["job"] = (*entries.get("job", ()), *_implied(fields))
+    gpus = _asks(entries)
+    if len(gpus) > MAX_GPU_ENTRIES:
+        raise GrammarError(
+            "too many GPU entries",
+            text=texts[gpus[0].level],
+            part=f"entry {MAX_GPU_ENTRIES + 1}",
+            remedy=f"name at most {MAX_GPU_ENTRIES}",
+        )
     exported = frozenset(ENVIRONMENT.values()) & fields.keys()
     return Parsed(_request(fields, gpus), entries, texts, exported)
 
@@ -148,8 +159,36 @@ def is_srun(fields: Fields) -> bool:
     return not _text(fields, "std_in") and bool(_number(fields, "argc"))
 
 
+def _asks(entries: Mapping[Level, tuple[Gres, ...]]) -> tuple[GpuAsk, ...]:
+    """The GPU entries; of two with the same type at one level Slurm takes the last."""
+    last = {
+        (level, item.type): item.count
+        for level, items in entries.items()
+        for item in items
+        if item.is_gpu
+    }
+    return tuple(
+        GpuAsk(level=level, type=type_, count=count) for (level, type_), count in last.items()
+    )
+
+
+def _implied(fields: Fields) -> tuple[Gres, ...]:
+    """The GPUs of a job that names none: `--ntasks-per-gpu` with `-n`, or what Slurm counted."""
+    tasks, per_gpu = _number(fields, "num_tasks"), _number(fields, "ntasks_per_gpu")
+    count = tasks // per_gpu if tasks and per_gpu else 0
+    counted = _text(fields, "tres_counted")
+    if not count and counted:
+        count = parse_tres(counted).gpu_count
+    return (Gres("gpu", None, count),) if count else ()
+
+
 def _as_option(gpus: tuple[GpuAsk, ...]) -> str:
     return ",".join(f"{ask.type}:{ask.count}" if ask.type else f"{ask.count}" for ask in gpus)
+
+
+def _tres_text(fields: Fields, name: str) -> str:
+    text = _text(fields, name) or ""
+    return "" if text in _CLEARED else text
 
 
 def _entries(text: str) -> tuple[Gres, ...]:
@@ -179,6 +218,7 @@ def _request(fields: Fields, gpus: tuple[GpuAsk, ...]) -> JobRequest:
         features=_text(fields, "features"),
         req_nodes=_text(fields, "req_nodes"),
         exc_nodes=_text(fields, "exc_nodes"),
+        reservation=_text(fields, "reservation"),
         num_tasks=_number(fields, "num_tasks"),
         cpus_per_task=_number(fields, "cpus_per_task"),
         ntasks_per_node=_number(fields, "ntasks_per_node") or None,

@@ -71,6 +71,12 @@ _TABLE = (
         "Where the admin installs cli_filter.lua, srun works as it is.",
     ),
     Message(
+        "FW006",
+        "Place not known",
+        "{what} is not known to the site's GPU policy; the request is left as it is",
+        "Check the name; where it is new, submit again in a minute to have the policy applied.",
+    ),
+    Message(
         "FW101",
         "Memory became a type",
         "{asked} -> {given}: the smallest with {memory} in {where}",

@@ -21,11 +21,11 @@ class Place(msgspec.Struct, frozen=True):
 def find_place(request: JobRequest, site: Site, type_: str, need: Demand) -> Place | None:
     """Find where `need` devices of a type exist; None: nowhere that this job may go.
 
-    A partition that the user named is never changed. Other partitions are tried only if they
-    are open to all, those with the fewest nodes first.
+    A partition or reservation that the user named is never changed. Other partitions are tried
+    only if they are open to all, those with the fewest nodes first.
     """
     places = [Place()]
-    if request.partition is None:
+    if request.partition is None and request.reservation is None:
         places += [Place(name) for name in site.partitions_with(type_) if site.is_open(name)]
     for place in places:
         if shortfall(need, site.pool(moved(request, place)), type_) is None:

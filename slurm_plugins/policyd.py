@@ -72,10 +72,13 @@ class PolicyDaemon:
         self.refresher.catalogue_dir = config["site.catalogue_dir"] or None
 
     def close(self) -> None:
-        """Close the decision log."""
-        if self._decision_log is not None:
-            self._decision_log.close()
-            self._decision_log = None
+        """Close the decision log; what a full disk refuses of it is lost."""
+        log, self._decision_log = self._decision_log, None
+        try:
+            if log is not None:
+                log.close()
+        except OSError as error:
+            _log.warning("decision log: %s", error)
 
     def reload(self) -> None:
         """Read the configuration again; a broken one is reported and the last good one stays."""

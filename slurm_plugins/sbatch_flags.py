@@ -47,6 +47,8 @@ _parser = click.Command(
         click.Option(["-n", "--ntasks", "num_tasks"], type=click.IntRange(1)),
         click.Option(["-c", "--cpus-per-task"], type=click.IntRange(1)),
         click.Option(["--ntasks-per-node"], type=click.IntRange(1)),
+        click.Option(["--ntasks-per-gpu"], type=click.IntRange(1)),
+        click.Option(["--reservation"]),
         click.Option(["-N", "--nodes"]),
         click.Option(["-t", "--time"]),
         *(click.Option([short, f"--{name}"]) for name, short in _TEXTS.items()),
@@ -63,10 +65,10 @@ def job_fields(flags: Sequence[str]) -> dict[str, str | int | float]:
     """
     given = _parser.make_context("sbatch", list(flags)).params
     fields: dict[str, str | int | float] = {**_tres(given)}
-    for name in ("num_tasks", "cpus_per_task", "ntasks_per_node"):
+    for name in ("num_tasks", "cpus_per_task", "ntasks_per_node", "ntasks_per_gpu"):
         if given[name] is not None:
             fields[name] = given[name]
-    for name in _TEXTS:
+    for name in (*_TEXTS, "reservation"):
         if given[name]:
             fields[_FIELD.get(name, name)] = given[name]
     if given["nodes"]:

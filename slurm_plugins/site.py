@@ -59,10 +59,11 @@ class Partition(msgspec.Struct, frozen=True):
 
 
 class Facts(msgspec.Struct, frozen=True):
-    """What is read from Slurm, or from a file."""
+    """What is read from Slurm, or from a file; `reservations`: name to partition, "" if none."""
 
     nodes: tuple[Node, ...]
     partitions: tuple[Partition, ...]
+    reservations: dict[str, str] = {}
 
 
 class GpuType(msgspec.Struct, frozen=True):
@@ -133,12 +134,35 @@ class Site:
 
     def partition_of(self, request: JobRequest) -> str | None:
         """The partition or comma list in which a request would run; None: not known."""
-        return request.partition or self.default_partition
+        reserved = self.facts.reservations.get(request.reservation or "")
+        return request.partition or reserved or self.default_partition
+
+    def unknown_place(self, request: JobRequest) -> str | None:
+        """What of the places that a request names these facts do not hold; None: nothing.
+
+        It may be a mistake, or newer than the facts: Slurm knows.
+
+        Raises:
+            GrammarError: its node lists cannot be read.
+        """
+        partitions = {part.name for part in self.facts.partitions}
+        for name in (request.partition or "").split(","):
+            if name and name not in partitions:
+                return f"partition {name}"
+        for name in (request.reservation or "").split(","):
+            if name and name not in self.facts.reservations:
+                return f"reservation {name}"
+        if request.req_nodes and not named(request.req_nodes, self._node_names):
+            return f"node {request.req_nodes}"
+        return None
 
     def where(self, request: JobRequest) -> str:
-        """Name the place for people: `partition gpu`, or `this cluster`."""
+        """Name the place for people: `partition gpu on h01`, or `this cluster`."""
         partition = self.partition_of(request)
-        return f"partition {partition}" if partition else "this cluster"
+        place = f"partition {partition}" if partition else "this cluster"
+        if request.req_nodes:
+            place += f" on {request.req_nodes}"
+        return f"{place} without {request.exc_nodes}" if request.exc_nodes else place
 
     def pool(self, request: JobRequest) -> Pool:
         """The nodes that Slurm may give to a request.

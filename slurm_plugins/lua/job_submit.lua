@@ -18,6 +18,7 @@ local REFUSED = 2072 -- ESLURM_INVALID_GRES, by number: 22.05 lacks the name, an
 local PROTOCOL = 1
 local MAX_EDIT_BYTES = 1023 -- slurmctld refuses longer strings after the hook
 local MAX_FIELD_BYTES = 16384
+local MAX_TRES_BYTES = 1023 -- slurmctld would refuse more, and a long list costs policyd its deadline
 local MAX_ANSWER_BYTES = 65536
 local MAX_SAY_BYTES = 4000
 local MAX_BREAKER_S = 30
@@ -26,10 +27,11 @@ local NOT_APPLIED = "fairwatt: the site's GPU policy could not be applied (%s); 
 local TRES_FIELDS = { "tres_per_node", "tres_per_job", "tres_per_task", "tres_per_socket" }
 local TEXT_FIELDS = {
   "partition", "features", "req_nodes", "exc_nodes", "account", "qos", "admin_comment", "std_in",
+  "reservation",
 }
 local NUMBER_FIELDS = {
   "num_tasks", "cpus_per_task", "ntasks_per_node", "min_nodes", "max_nodes", "min_cpus",
-  "time_limit", "user_id", "job_id", "argc",
+  "time_limit", "user_id", "job_id", "argc", "ntasks_per_gpu",
 }
 -- sbatch exports these; srun inside the job reads them as its own options, so they must agree.
 local ENVIRONMENT = {
@@ -283,6 +285,19 @@ local function mentions_gpu(copy)
   return false
 end
 
+-- Slurm works out the GPUs of `--ntasks-per-gpu=2 -n4` after this hook: no TRES field shows them.
+local function implies_gpu(job_desc)
+  local tasks = job_desc.ntasks_per_gpu
+  return type(tasks) == "number" and tasks > 0 and tasks < 65534
+end
+
+-- For the same reason such a pending job shows its GPUs only in what it was counted for.
+local function read_counted(job_rec, copy)
+  local counted = job_rec.tres_fmt_req_str
+  if mentions_gpu(copy) or type(counted) ~= "string" then return end
+  if counted:find("gres/gpu", 1, true) then copy.tres_counted = counted end
+end
+
 local function read_rest(source, copy)
   for _, name in ipairs(TEXT_FIELDS) do
     local value = source[name]
@@ -306,6 +321,9 @@ local function read_environment(job_desc, copy)
 end
 
 local function overlong(copy)
+  for _, name in ipairs(TRES_FIELDS) do
+    if copy[name] and #copy[name] > MAX_TRES_BYTES then return name end
+  end
   for name, value in pairs(copy) do
     if type(value) == "string" and #value > MAX_FIELD_BYTES then return name end
   end
@@ -453,13 +471,14 @@ end
 
 local function on_submit(job_desc)
   local job = read_tres(job_desc)
-  if not mentions_gpu(job) then return SUCCESS end
+  if not mentions_gpu(job) and not implies_gpu(job_desc) then return SUCCESS end
   return apply("submit", job_desc, job)
 end
 
 local function on_modify(job_desc, job_rec, _, uid)
   if uid == 0 then return SUCCESS end
   local job, record = read_tres(job_desc), read_tres(job_rec)
+  read_counted(job_rec, record)
   if not mentions_gpu(job) and not mentions_gpu(record) then return SUCCESS end
   return apply("modify", job_desc, job, { source = job_rec, copy = record })
 end

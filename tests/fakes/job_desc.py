@@ -53,7 +53,9 @@ STRINGS = [
 ]
 NUMBERS = {
     **dict.fromkeys(["num_tasks", "min_nodes", "max_nodes", "time_limit", "priority"], NO_VAL),
-    **dict.fromkeys(["cpus_per_task", "ntasks_per_node", "shared", "requeue"], NO_VAL_16),
+    **dict.fromkeys(
+        ["cpus_per_task", "ntasks_per_node", "ntasks_per_gpu", "shared", "requeue"], NO_VAL_16
+    ),
     "min_cpus": 1,
     "begin_time": 0,
     "pn_min_memory": 1.8446744073709552e19,

@@ -25,6 +25,7 @@ FW101 = (
     "fairwatt FW101: gpu:20gb:1 -> gpu:a100_3g.20gb:1: the smallest with 20 GB in partition mig"
 )
 WHERE = "echo node=$SLURMD_NODENAME"
+WHERE_STEP = "sh -c 'echo node=$SLURMD_NODENAME'"
 
 
 @pytest.fixture(scope="module")
@@ -132,6 +133,23 @@ class TestRewriting:
         done = submit(lab, "-c2")
         assert (done.returncode, done.stderr) == (0, "")
         assert "AdminComment" not in show(lab, done.job_id)
+
+    def test_gpus_implied_by_tasks_never_land_on_a_slice(self, lab):
+        """No field of the job shows them when the hook runs."""
+        assert "FW203" in submit(lab, "-p", "mig", "-n4", "--ntasks-per-gpu=2").stderr
+        done = submit(lab, "-p", "all", "-n4", "--ntasks-per-gpu=2", script=f"srun {WHERE_STEP}")
+        assert "FW202" in done.stderr
+        assert lab.wait_job(done.job_id) == ["COMPLETED"]
+        assert "mig01" not in output(lab, done.job_id)
+
+    def test_a_partition_of_a_moment_ago_is_left_to_slurm(self, lab):
+        lab.run(["scontrol", "create", "PartitionName=fresh", "Nodes=gpu01"], check=True)
+        try:
+            done = submit(lab, "-p", "fresh", "--gres=gpu:a100:1", "--begin=now+1hour")
+            assert done.job_id is not None
+            lab.run(["scancel", str(done.job_id)])
+        finally:
+            lab.run(["scontrol", "delete", "partition", "fresh"])
 
     def test_each_part_of_a_hetjob_is_judged(self, lab):
         done = lab.run(

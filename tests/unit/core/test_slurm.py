@@ -91,6 +91,18 @@ def test_reads_the_version_and_settings(play: Play) -> None:
     assert client.is_up()
 
 
+def test_reads_the_reservations_of_22_05(play: Play) -> None:
+    play(
+        scontrol="""cat <<'END'
+ReservationName=course StartTime=2026-11-30T12:46:03 Nodes=h01 PartitionName=closed Flags=
+ReservationName=any StartTime=2026-11-30T12:46:03 Nodes=gpu01 PartitionName=(null) Flags=
+END"""
+    )
+    assert SlurmClient().reservations() == {"course": "closed", "any": ""}
+    play(scontrol="echo 'No reservations in the system'")
+    assert SlurmClient().reservations() == {}
+
+
 def test_an_unlimited_partition_without_nodes(play: Play) -> None:
     play(
         scontrol="echo 'PartitionName=x Default=NO MaxTime=UNLIMITED Nodes=(null) State=DRAIN "

@@ -336,6 +336,30 @@ def test_a_field_beyond_16_kib_is_refused_not_passed_by(hook, far):
     assert out.said == ["fairwatt FW003: req_nodes is too long; shorten it"]
 
 
+def test_a_tres_list_that_slurm_would_refuse_does_not_reach_policyd(hook, far):
+    """16 KiB of types take longer to judge than the deadline, and would open the breaker."""
+    out = hook.submit({"tres_per_job": "gres:gpu:a:1," * 90})
+    assert not out.accepted
+    assert out.said == ["fairwatt FW003: tres_per_job is too long; shorten it"]
+    assert far.lines == []
+
+
+def test_gpus_implied_by_tasks_are_asked_about(hook, far):
+    hook.submit({"num_tasks": 4, "ntasks_per_gpu": 2})
+    assert json.loads(far.lines[-1])["job"]["ntasks_per_gpu"] == 2
+    far.lines.clear()
+    hook.submit({"num_tasks": 4, "ntasks_per_gpu": 65534})
+    assert far.lines == []
+
+
+def test_a_change_of_a_job_with_implied_gpus_is_asked_about(hook, far):
+    hook.modify({"partition": "mig"}, {"tres_fmt_req_str": "cpu=4,node=1,gres/gpu=2"})
+    assert json.loads(far.lines[-1])["record"]["tres_counted"] == "cpu=4,node=1,gres/gpu=2"
+    far.lines.clear()
+    hook.modify({"partition": "mig"}, {"tres_fmt_req_str": "cpu=4,node=1"})
+    assert far.lines == []
+
+
 def test_missing_or_broken_settings_give_defaults_and_a_line_in_the_log(tmp_path, far):
     for text in (None, "return 5", "syntax error here", "return { deadline_ms = 'x' }"):
         hook = Hook(tmp_path, far, settings=text)

@@ -189,3 +189,17 @@ class TestPolicyDaemon:
         file.write_text(f'[policyd]\ndecision_log = "{tmp_path}/no/log"\n')
         with pytest.raises(PolicyError, match="decision_log"):
             PolicyDaemon(config_module.load(file), Refresher(lambda: FACTS, 30, None))
+
+    def test_a_full_disk_under_the_decision_log_ends_nothing(self, tmp_path, monkeypatch, caplog):
+        """The text that the disk refused comes up again when the file is closed."""
+        file = tmp_path / "fairwatt.toml"
+        file.write_text('[policyd]\ndecision_log = "/dev/full"\n')
+        monkeypatch.setenv("FAIRWATT_CONFIG", str(file))
+        refresher = Refresher(lambda: FACTS, 30, None)
+        refresher.refresh()
+        daemon = PolicyDaemon(config_module.load(file), refresher)
+        assert "set" in ask(daemon, **QUERY)
+        file.write_text("")
+        daemon.reload()
+        assert "set" in ask(daemon, **QUERY)
+        assert "No space left" in caplog.text
