@@ -40,12 +40,12 @@ from tests.lab.paths import Paths
 from tests.lab.ports import PortBlock
 from tests.lab.programs import answers_http, answers_ping, command
 from tests.lab.slurm_conf import SlurmSettings, cgroup_conf, gres_conf, slurm_conf, slurmdbd_conf
+from tests.lab.system import HOST_RELEASE, System
 from tests.lab.users import install_users
 from tests.lab.waiting import await_value
 
 __all__ = ["OneHostCluster"]
 
-SEARCH_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 START_S = 30.0
 KEEP_VARIABLE = "FAIRWATT_KEEP_LAB"
 
@@ -65,12 +65,14 @@ class OneHostCluster:
         node_hooks: a folder with prolog, epilog and task-prolog to use instead of the package's.
         slurm: keys of slurm.conf that differ from the lab's.
         settings: fairwatt's settings by dotted key that differ from the lab's, for every daemon.
+        release: of Slurm: the host's own, or that of another Debian release (system.py).
 
     Attributes:
         nodes: LabNode by name.
         paths: where things lie.
         env: the variables of a command as root.
         start_s: how long `start` took.
+        release: as given.
     """
 
     def __init__(
@@ -83,6 +85,7 @@ class OneHostCluster:
         node_hooks: Path | None = None,
         slurm: Mapping[str, object] | None = None,
         settings: Mapping[str, Any] | None = None,
+        release: str = HOST_RELEASE,
     ) -> None:
         self.paths = Paths(Path(root))
         self.nodes: dict[str, LabNode] = {}
@@ -93,6 +96,8 @@ class OneHostCluster:
         self._node_hooks = node_hooks or (PACKAGE_NODE_HOOKS if with_fairwatt else None)
         self._slurm = dict(slurm or {})
         self._settings = dict(settings or {})
+        self.release = release
+        self._system = System(release, self.paths)
         self._daemons: Daemons | None = None
         self._ports: PortBlock | None = None
 
@@ -124,11 +129,13 @@ class OneHostCluster:
         self.paths.make()
         self._ports = PortBlock()
         self._daemons = Daemons(self.paths.log, self.paths.root)
-        self.env = {"PATH": SEARCH_PATH, "LANG": "C.UTF-8"}
+        self.env = {"PATH": self._system.search_path, "LANG": "C.UTF-8"}
         mariadb = start_mariadb(self._daemons, self.paths, self.env)
+        users = install_users(self.paths)
+        self._system.mount(self._daemons, users)
         start_munged(self._daemons, self.paths, self.env)
-        self.env |= {"SLURM_CONF": str(self.paths.slurm_conf), **install_users(self.paths)}
-        self.commands = SlurmCommands(self.paths, self.env)
+        self.env |= {"SLURM_CONF": str(self.paths.slurm_conf), **users}
+        self.commands = SlurmCommands(self.paths, self.env, self._system)
         self.nodes = {layout.name: make_node(self.paths, layout) for layout in NODES}
         slurm = self._write_configuration()
         ready_mariadb(mariadb, self.paths)
@@ -152,7 +159,7 @@ class OneHostCluster:
         )
         paths.slurm_conf.write_text(slurm_conf(slurm))
         (paths.etc / "gres.conf").write_text(gres_conf(paths))
-        (paths.etc / "cgroup.conf").write_text(cgroup_conf())
+        (paths.etc / "cgroup.conf").write_text(cgroup_conf(with_plugin=self.release == HOST_RELEASE))
         (paths.etc / "plugstack.conf").write_text("")
         secret = paths.etc / "slurmdbd.conf"
         secret.touch(mode=0o600)

@@ -9,6 +9,7 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 
 from tests.lab.paths import Paths
+from tests.lab.system import System
 from tests.lab.users import find_user
 from tests.lab.waiting import LabError, await_value
 
@@ -44,9 +45,10 @@ class SubmitResult(Completed):
 class SlurmCommands:
     """Slurm's commands against one cluster."""
 
-    def __init__(self, paths: Paths, env: Mapping[str, str]) -> None:
+    def __init__(self, paths: Paths, env: Mapping[str, str], system: System) -> None:
         self._paths = paths
         self._env = env
+        self._system = system
 
     def environment(self, user: str | None = None) -> dict[str, str]:
         """The variables that a command of that user (None: root) runs with."""
@@ -66,6 +68,9 @@ class SlurmCommands:
         """Run `argv` in the user's home; with `check`, a status other than 0 is a LabError."""
         env = self.environment(user)
         uid = find_user(user).uid if user else None
+        inside = None if uid is None else self._system.as_user(argv, uid, env["HOME"])
+        if inside is not None:
+            argv, uid, env = inside, None, self._system.user_env(env)
         done = subprocess.run(
             list(argv),
             input=stdin,

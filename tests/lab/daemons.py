@@ -64,6 +64,19 @@ class Daemons:
         self._running[name] = Daemon(name, process, log)
         return self._running[name]
 
+    def run(self, name: str, argv: Sequence[str], env: Mapping[str, str]) -> None:
+        """Run `argv` to its end inside; LabError unless its status is 0."""
+        daemon = self.start(name, argv, env)
+        status = daemon.process.wait()
+        self._forget(name)
+        if status != 0:
+            raise LabError(f"{name} ended with status {status}\n{daemon.tail()}")
+
+    @property
+    def mount_namespace(self) -> Path:
+        """The file by which a program outside enters the mounts inside."""
+        return self._namespace.mounts
+
     def get(self, name: str) -> Daemon | None:
         """The daemon of that name, if one was started and not yet stopped."""
         return self._running.get(name)

@@ -38,6 +38,11 @@ class Namespace:
         self._init = self._start_init()
         self._pid_ns = os.open(f"/proc/{self._init.pid}/ns/pid", os.O_RDONLY | os.O_CLOEXEC)
 
+    @property
+    def mounts(self) -> Path:
+        """The file that names its mounts, for nsenter from outside."""
+        return Path(f"/proc/{self._init.pid}/ns/mnt")
+
     def _start_init(self) -> subprocess.Popen[bytes]:
         _checked(_libc.unshare(CLONE_NEWPID), "unshare")
         argv = ["unshare", "--mount-proc", "env", "--ignore-signal=CHLD", "cat"]
@@ -73,7 +78,7 @@ class Namespace:
     ) -> subprocess.Popen[bytes]:
         """Start `argv` inside; the Popen's pid is the program's own, as seen from outside,
         and the id of its process group."""
-        enter = ["nsenter", f"--mount=/proc/{self._init.pid}/ns/mnt", f"--wd={cwd}", "--"]
+        enter = ["nsenter", f"--mount={self.mounts}", f"--wd={cwd}", "--"]
         with self._children_inside():
             return subprocess.Popen(
                 [*enter, *argv],

@@ -169,9 +169,11 @@ def _slice_files(gpu: LabGpu, instance: LabInstance) -> tuple[str, str, str]:
     return (f"nvidia{gpu.minor}", f"nvidia-caps/nvidia-cap{gi}", f"nvidia-caps/nvidia-cap{ci}")
 
 
-def cgroup_conf() -> str:
-    """cgroup.conf: nothing is constrained, since no cgroup plugin is in use."""
-    return "ConstrainCores=no\nConstrainDevices=no\nConstrainRAMSpace=no\n"
+def cgroup_conf(*, with_plugin: bool) -> str:
+    """cgroup.conf: nothing is constrained. Newer releases insist on control groups unless told."""
+    return "ConstrainCores=no\nConstrainDevices=no\nConstrainRAMSpace=no\n" + (
+        "" if with_plugin else "CgroupPlugin=disabled\n"
+    )
 
 
 def slurmdbd_conf(settings: SlurmSettings) -> str:
