@@ -31,7 +31,7 @@ from fairwatt.core.events import decode_body
 __all__ = ["CollectorSettings", "create_app", "serve"]
 
 SCHEME = "Munge "
-THREADS = 4
+THREADS = 32
 GRACE_S = 10
 DRAIN_BYTES = 67_108_864
 

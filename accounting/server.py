@@ -8,6 +8,8 @@ from typing import Protocol
 
 from gunicorn.app.base import BaseApplication
 
+from fairwatt.accounting.worker import ImpatientWorker
+
 __all__ = ["Background", "run_server"]
 
 
@@ -45,7 +47,7 @@ class _Server(BaseApplication):  # type: ignore[misc]
         self._options = {
             "bind": bind,
             "workers": 1,
-            "worker_class": "gthread",
+            "worker_class": ImpatientWorker,
             "threads": threads,
             "graceful_timeout": grace_s,
             "accesslog": None,

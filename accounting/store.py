@@ -6,6 +6,7 @@ The file belongs on a local disk: SQLite's WAL does not work on NFS or Lustre.
 
 from __future__ import annotations
 
+import functools
 import os
 import sqlite3
 from collections.abc import Iterator
@@ -34,6 +35,7 @@ SQLITE_INTEGER_MAX = 2**63 - 1
 
 BUSY_TIMEOUT_MS = 5000
 FILE_MODE = 0o640
+_APPLIED = "SELECT name FROM _sqlite_migrations WHERE migration_set = 'fairwatt'"
 
 
 def open_store(path: str | Path) -> Database:
@@ -65,7 +67,7 @@ def open_reader(path: str | Path) -> sqlite3.Connection:
     """Open the store read-only; a write fails with sqlite3.OperationalError.
 
     Raises:
-        StoreError: there is no readable store at `path`.
+        StoreError: there is no readable store at `path`, or another fairwatt wrote it.
     """
     file = Path(path)
     try:
@@ -78,12 +80,16 @@ def open_reader(path: str | Path) -> sqlite3.Connection:
         connection.execute("PRAGMA query_only = ON")
         connection.execute("PRAGMA trusted_schema = OFF")
         data_version(connection)
+        applied = {name for (name,) in connection.execute(_APPLIED)}
     except sqlite3.Error as error:
         raise StoreError(
             f"no readable store: {error}",
             place=str(file),
             remedy="start `fairwatt collector` once, and join the group that may read the file",
         ) from error
+    if applied != _known_migrations():
+        connection.close()
+        raise _other_schema(file, applied)
     return connection
 
 
@@ -163,14 +169,9 @@ def _prepare(connection: sqlite3.Connection) -> None:
 
 
 def _migrate(db: Database, file: Path) -> None:
-    foreign = {applied.name for applied in migrations.applied(db)} - _known_migrations()
-    if foreign:
-        raise StoreError(
-            "written by a newer fairwatt",
-            place=str(file),
-            value=sorted(foreign)[-1],
-            remedy="update fairwatt on this host",
-        )
+    applied = {migration.name for migration in migrations.applied(db)}
+    if applied - _known_migrations():
+        raise _other_schema(file, applied)
     if not migrations.pending(db):
         return
     # One transaction for all of them: of two processes that start at once, the second waits.
@@ -178,10 +179,24 @@ def _migrate(db: Database, file: Path) -> None:
         migrations.apply(db)
 
 
-def _known_migrations() -> set[str]:
+def _other_schema(file: Path, applied: set[str]) -> StoreError:
+    """A reader of another schema would show wrong sums, or fail in the middle of a page."""
+    foreign, missing = applied - _known_migrations(), _known_migrations() - applied
+    return StoreError(
+        f"written by {'a newer' if foreign else 'an older'} fairwatt",
+        place=str(file),
+        value=sorted(foreign or missing)[-1],
+        remedy="update fairwatt on this host"
+        if foreign
+        else "restart `fairwatt collector`: it brings the store up to date",
+    )
+
+
+@functools.cache
+def _known_migrations() -> frozenset[str]:
     empty = Database(memory=True)
     try:
-        return {migration.name for migration in migrations.pending(empty)}
+        return frozenset(migration.name for migration in migrations.pending(empty))
     finally:
         empty.close()
 

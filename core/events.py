@@ -148,7 +148,7 @@ def decode_event(line: bytes) -> Event:
     """
     try:
         return _decoder.decode(line)
-    except (msgspec.MsgspecError, UnicodeDecodeError) as error:
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
         raise IngestError(
             f"not an event: {error}", value=line[:80], remedy="update the node's agent"
         ) from error

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import logging
 import secrets
 import sqlite3
 import time
@@ -28,6 +29,8 @@ __all__ = ["create_app"]
 HERE = Path(__file__).parent
 QUERY_LIMIT_S = 5.0
 _STEPS_BETWEEN_CHECKS = 20_000
+
+_log = logging.getLogger(__name__)
 
 
 def create_app(
@@ -114,10 +117,16 @@ def _close(_error: BaseException | None) -> None:
 def _register_errors(app: Flask) -> None:
     app.register_error_handler(NotFoundError, lambda _error: _error_page(404))
     app.register_error_handler(ReportError, lambda error: _error_page(400, str(error)))
-    app.register_error_handler(StoreError, lambda _error: _error_page(503))
-    app.register_error_handler(sqlite3.OperationalError, lambda _error: _error_page(503))
+    app.register_error_handler(StoreError, _unreadable)
+    app.register_error_handler(sqlite3.OperationalError, _unreadable)
     app.register_error_handler(Refused, lambda error: _error_page(403, error.description or ""))
     app.register_error_handler(HTTPException, _http_error)
+
+
+def _unreadable(error: Exception) -> Response:
+    """The visitor learns that it is not their fault; place and remedy are for the log."""
+    _log.error("%s %s: %s", request.method, request.path, error)
+    return _error_page(503)
 
 
 def _http_error(error: HTTPException) -> ResponseReturnValue:

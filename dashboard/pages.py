@@ -7,7 +7,17 @@ import sqlite3
 from collections.abc import Sequence
 from typing import Any
 
-from flask import Blueprint, Response, abort, current_app, g, redirect, render_template, request
+from flask import (
+    Blueprint,
+    Response,
+    abort,
+    current_app,
+    g,
+    redirect,
+    render_template,
+    request,
+    url_for,
+)
 from flask import make_response as respond
 from flask.typing import ResponseReturnValue
 
@@ -98,7 +108,8 @@ def persona() -> ResponseReturnValue:
     if scope is None:
         abort(400)
     tops = _departments(scope)
-    return redirect(f"/dept/{tops[0]}" if tops else "/me", 303)
+    page = url_for("pages.dept", account=tops[0]) if tops else url_for("pages.me")
+    return redirect(page, 303)
 
 
 def error_page(code: int, detail: str = "") -> Response:

@@ -10,9 +10,12 @@ from flask import Flask
 from gunicorn.app.base import BaseApplication
 from gunicorn.arbiter import Arbiter
 
+from fairwatt.accounting.worker import ImpatientWorker
+
 __all__ = ["serve"]
 
 WORKERS = 2
+THREADS = 16
 
 
 class _Server(BaseApplication):  # type: ignore[misc]
@@ -57,6 +60,8 @@ def serve(
     options = {
         "bind": f"{literal}:{port}",
         "workers": WORKERS,
+        "worker_class": ImpatientWorker,
+        "threads": THREADS,
         "preload_app": True,
         "loglevel": "warning",
         "when_ready": ready,

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import json
 import sqlite3
 from collections.abc import Sequence
 from typing import Any
@@ -36,7 +37,7 @@ _ENERGY = """
     SELECT t.restart_cnt, e.node, e.model, e.device_uuid, e.idle_mj, e.active_mj,
            e.idle_mj + e.active_mj, e.util_permille / 1000.0, e.measured_s, e.method, e.flags
     FROM run t JOIN run_energy e ON e.run_id = t.run_id
-    WHERE {scope} AND t.cluster = :cluster AND t.job_id = :job_id
+    WHERE {scope} AND t.run_id IN (SELECT value FROM json_each(:run_ids))
     ORDER BY t.submit_ts DESC, t.restart_cnt DESC, e.node, e.device_uuid LIMIT 5000"""
 _RESTART = column("restart_cnt", "Restart", "integer", "How often the job had been requeued.")
 _FACTS = (
@@ -70,8 +71,8 @@ def job_report(
 ) -> list[Table]:
     """Return the tables runs, headlines, resources, rewrite, energy and carbon of a job.
 
-    Runs come newest first. `carbon_zone` is the setting carbon.zone; without it carbon is
-    unknown.
+    Runs come newest first; of an id that Slurm has used again, those of the newest job.
+    `carbon_zone` is the setting carbon.zone; without it carbon is unknown.
 
     Raises:
         NotFoundError: there is no such job within the scope.
@@ -80,12 +81,15 @@ def job_report(
     runs = [dict(zip(_RUN_FIELDS, row, strict=True)) for row in select(db, scope, _RUNS, key)]
     if not runs:
         raise NotFoundError("no such job in your view", place="job", value=f"{cluster}/{job_id}")
-    energy = select(db, scope, _ENERGY, key)
+    all_runs, runs = runs, _newest_job(runs)
+    run_ids = [run["run_id"] for run in runs]
+    energy = select(db, scope, _ENERGY, {"run_ids": json.dumps(run_ids)})
     version = data_version(db)
-    found = footprints(db, [run["run_id"] for run in runs], carbon_zone)
-    headlines = job_headlines(_headline_facts(runs[0], energy, found))
+    found = footprints(db, run_ids, carbon_zone)
+    headlines = job_headlines(_headline_facts(runs, energy, found))
+    facts, notes = [_facts(run) for run in runs], _reuse_notes(len(all_runs) - len(runs))
     return [
-        _table("runs", "What happened", _FACTS, [_facts(run) for run in runs], version),
+        _table("runs", "What happened", _FACTS, facts, version, notes),
         _table("headlines", "Headlines", HEADLINES, headlines, version),
         _resources(runs[0], energy, version),
         _rewrite(runs[0], version),
@@ -103,6 +107,22 @@ def gpu_words(tres_text: str | None) -> str | None:
     except GrammarError:
         return tres_text
     return ", ".join(f"{n} × {kind or 'GPU'}" for kind, n in gpus.items()) or None
+
+
+def _newest_job(runs: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
+    """The runs down to the first try: before it, the id was another job's."""
+    job = [runs[0]]
+    for older in runs[1:]:
+        if older["restart_cnt"] >= job[-1]["restart_cnt"]:
+            break
+        job.append(older)
+    return job
+
+
+def _reuse_notes(others: int) -> list[str]:
+    if not others:
+        return []
+    return [f"The id was used before: {others} older runs are another job's and not shown here."]
 
 
 def _facts(run: dict[str, Any]) -> tuple[Any, ...]:
@@ -152,17 +172,22 @@ def _mean_util(run: dict[str, Any], energy: Sequence[tuple[Any, ...]]) -> float 
 
 
 def _headline_facts(
-    run: dict[str, Any], energy: Sequence[tuple[Any, ...]], found: dict[int, Footprint]
+    runs: Sequence[dict[str, Any]], energy: Sequence[tuple[Any, ...]], found: dict[int, Footprint]
 ) -> dict[str, Any]:
     """The energy is the boards' as long as one of them is known; carbon has its own sum."""
+    run = runs[0]
     known = [row[6] for row in energy if row[6] is not None]
+    told = {row[0] for row in energy}
+    silent = [r for r in runs if r["restart_cnt"] not in told and gpu_words(r["alloc_tres"])]
     emitted = [footprint.co2_mg for footprint in found.values()]
     return {
+        "start_ts": run["start_ts"],
         "wait_s": _span(run["eligible_ts"], run["start_ts"]),
         "elapsed_s": run["elapsed_s"],
         "gpus": gpu_words(run["alloc_tres"]),
         "busy": _mean_util(run, energy),
         "energy_mj": sum(known) if known else None,
+        "is_part": len(known) < len(energy) or bool(silent),
         "co2_mg": None if not emitted or None in emitted else sum(c for c in emitted if c),
     }
 
@@ -265,5 +290,8 @@ def _table(
     columns: tuple[Column, ...],
     rows: Sequence[tuple[Any, ...]],
     version: int,
+    notes: Sequence[str] = (),
 ) -> Table:
-    return Table(name=name, title=title, columns=columns, rows=rows, data_version=version)
+    return Table(
+        name=name, title=title, columns=columns, rows=rows, data_version=version, notes=notes
+    )

@@ -17,6 +17,8 @@ from fairwatt.core.errors import ReportError
 __all__ = ["Period", "first_of_month", "parse_period", "today_in"]
 
 _MAX_DAYS = 3_660
+_EARLIEST, _LATEST = date(1971, 1, 1), date(9000, 1, 1)
+"""Calendars and clocks end a little beyond; nothing was ever measured there."""
 _REMEDY = "use 7d, 30d, month, last-month, 2026-02 or 2026-02-01..2026-03-01 (end not included)"
 
 
@@ -58,7 +60,7 @@ def parse_period(text: str, today: date, zone: str) -> Period:
     """Read a period: `7d` ends with today, `month` is the current calendar month.
 
     Raises:
-        ReportError: it is not a period, is empty or longer than ten years.
+        ReportError: it is not a period, is empty, longer than ten years, or beyond all time.
     """
     try:
         first, until = _bounds(text, today)
@@ -66,6 +68,8 @@ def parse_period(text: str, today: date, zone: str) -> Period:
         raise ReportError("not a period", place="period", value=text, remedy=_REMEDY) from error
     if not 0 < (until - first).days <= _MAX_DAYS:
         raise ReportError("empty or too long", place="period", value=text, remedy=_REMEDY)
+    if first < _EARLIEST or until > _LATEST:
+        raise ReportError("before or after all time", place="period", value=text, remedy=_REMEDY)
     return Period(first, until, zone)
 
 

@@ -86,21 +86,29 @@ def job_headlines(facts: Mapping[str, Any]) -> list[Headline]:
     """Return (topic, value, sentence) for the newest run of a job and the job's energy."""
     wait_s, elapsed_s, busy = facts["wait_s"], facts["elapsed_s"], facts["busy"]
     gpus = facts["gpus"] or "no GPU"
-    started = wait_s is not None
+    started = facts["start_ts"] is not None
     return [
         ("Run time", duration_words(elapsed_s) if started else "–",
          f"On {gpus}." if started else "It has not started."),
         ("Wait", duration_words(wait_s) if started else "–",
-         "From the moment it was eligible until it started." if started
+         "When it became eligible is not known." if started and wait_s is None
+         else "From the moment it was eligible until it started." if started
          else "It has not started."),
         ("GPUs kept busy", percent(busy), _job_busy(busy)),
         ("GPU energy", format_kwh(facts["energy_mj"]),
-         "All runs of this job together." if facts["energy_mj"] is not None
-         else "No node measured this job."),
+         _job_energy(facts)),
         ("Emissions, CO2e", format_carbon(facts["co2_mg"]),
          "The electricity's emissions, location-based, with the machine room's overhead."
          if facts["co2_mg"] is not None else "Without measured energy none can be given."),
     ]  # fmt: skip
+
+
+def _job_energy(facts: Mapping[str, Any]) -> str:
+    if facts["energy_mj"] is None:
+        return "No node measured this job."
+    if facts["is_part"]:
+        return "A part only: not all of the job's GPUs, or not all of its runs, were measured."
+    return "All runs of this job together."
 
 
 def _job_busy(busy: float | None) -> str:
@@ -157,7 +165,7 @@ def _wait(summary: Mapping[str, Any]) -> tuple[str, str]:
     if p50 is None:
         return UNKNOWN, "No run started in this period."
     return duration_words(p50), (
-        f"Half of the runs started within {duration_words(p50)}; one in ten waited longer than "
+        f"Half of the runs started within {duration_words(p50)}, nine in ten within "
         f"{duration_words(p90)}."
     )
 

@@ -86,6 +86,25 @@ def test_a_newer_schema_is_refused(tmp_path):
         open_store(tmp_path / "a.db")
 
 
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        ("INSERT INTO _sqlite_migrations (migration_set, name, applied_at)"
+         " VALUES ('fairwatt', 'm999_future', '2030')",
+         r"a\.db: written by a newer fairwatt \(got 'm999_future'\); update fairwatt"),
+        ("DELETE FROM _sqlite_migrations WHERE name LIKE 'm004%'",
+         r"a\.db: written by an older fairwatt \(got 'm004_.*'\); restart `fairwatt collector`"),
+    ],
+)  # fmt: skip
+def test_a_reader_refuses_another_schema(tmp_path, change, words):
+    db = open_store(tmp_path / "a.db")
+    db.execute(change)
+    db.conn.commit()
+    db.close()
+    with pytest.raises(StoreError, match=words):
+        open_reader(tmp_path / "a.db")
+
+
 def test_a_file_that_is_no_store_is_named(tmp_path):
     (tmp_path / "a.db").write_bytes(b"not a database at all" * 100)
     with pytest.raises(StoreError, match=r"a\.db: file is not a database"):

@@ -114,3 +114,10 @@ def test_a_number_that_the_store_cannot_hold_is_refused(number: int) -> None:
     line = encode_event(EVENTS[2]).replace(b'"measured_mj":100', b'"measured_mj":%d' % number)
     with pytest.raises(IngestError, match=r"measured_mj"):
         decode_event(line)
+
+
+def test_a_line_nested_beyond_reason_is_refused_like_any_other():
+    """Not an accident of ours (503): the node would send it for ever."""
+    line = b'{"type":"run_ended","x":' + b"[" * 100_000 + b"]" * 100_000 + b"}"
+    with pytest.raises(IngestError, match="line 1: not an event"):
+        decode_body(line)

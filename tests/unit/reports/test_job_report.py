@@ -139,3 +139,42 @@ def test_flags_in_words():
     assert method_words("counter") == "GPU energy counter"
     assert method_words("counter+integrated") == "GPU energy counter and power samples added up"
     assert method_words("new_thing") == "new thing"
+
+
+def test_an_id_that_slurm_used_again_is_another_job(store):
+    """E10: only the newest job's runs, energy and utilisation; the older one is told of."""
+    old = add_run(store, submit_ts=1_000, user="bob")
+    again = add_run(store, submit_ts=2_000, restart_cnt=1, user="bob")
+    new = add_run(store, submit_ts=900_000, state="NODE_FAIL")
+    newest = add_run(store, submit_ts=900_500, restart_cnt=1)
+    for run_id, active in ((old, 50 * KWH), (again, 50 * KWH), (new, KWH), (newest, 2 * KWH)):
+        add_energy(store, run_id, active=active)
+    tables = report(store, "root", admin=True)
+    assert [row["submit_ts"] for row in named(tables, "runs").records()] == [900_500, 900_000]
+    assert [row["energy_mj"] for row in named(tables, "energy").records()] == [3 * KWH, 2 * KWH]
+    assert named(tables, "headlines").records()[3]["value"] == "5.00 kWh"
+    assert named(tables, "runs").notes == [
+        "The id was used before: 2 older runs are another job's and not shown here."
+    ]
+    (own,) = named(report(store, "bob"), "runs").records()[1:]
+    assert own["submit_ts"] == 1_000
+
+
+def test_a_part_of_the_energy_is_not_told_as_the_whole(store):
+    add_energy(store, add_run(store, alloc_tres="gres/gpu=1"))
+    assert _energy_words(store) == "All runs of this job together."
+    add_run(store, submit_ts=1_000_100, restart_cnt=1, alloc_tres="gres/gpu=1")
+    assert _energy_words(store).startswith("A part only")
+
+
+def _energy_words(store):
+    return named(report(store), "headlines").records()[3]["sentence"]
+
+
+def test_a_run_whose_eligible_time_is_unknown_has_started(store):
+    add_run(store, start_ts=1_000_060, end_ts=1_000_160, elapsed_s=100, alloc_tres="cpu=1")
+    run_time, wait = named(report(store), "headlines").records()[:2]
+    assert (run_time["value"], run_time["sentence"]) == ("2 min", "On no GPU.")
+    assert (wait["value"], wait["sentence"]) == (
+        "unknown", "When it became eligible is not known."
+    )  # fmt: skip
