@@ -65,8 +65,8 @@ def of_dept(tables: Sequence[Table]) -> dict[str, Figure]:
 
 
 def _day_bars(days: Sequence[Mapping[str, Any]]) -> Figure:
-    whole = sum(day["fge_hours"] for day in days)
-    busiest = max(days, key=lambda day: day["fge_hours"])
+    whole = sum(day["fge_hours"] or 0 for day in days)
+    busiest = max(days, key=lambda day: day["fge_hours"] or 0)
     sentence = (
         f"{whole:,.1f} full-GPU hours in {len(days)} days; most on {busiest['day']} "
         f"({busiest['fge_hours']:,.1f} h)."
@@ -136,7 +136,7 @@ def _use_bars(table: Table) -> Figure:
 def _largest_first(rows: Sequence[Mapping[str, Any]]) -> list[str]:
     sums: dict[str, float] = {}
     for row in rows:
-        sums[row["account"]] = sums.get(row["account"], 0.0) + row["fge_hours"]
+        sums[row["account"]] = sums.get(row["account"], 0.0) + (row["fge_hours"] or 0)
     return sorted((name for name in sums if sums[name]), key=lambda name: -sums[name])
 
 
@@ -156,11 +156,14 @@ def _waste_bar(rows: Sequence[Mapping[str, Any]]) -> Figure:
 def _month_bars(rows: Sequence[Mapping[str, Any]]) -> Figure:
     energy_mj = sum(row["energy_mj"] or 0 for row in rows)
     co2_mg = sum(row["co2_mg"] or 0 for row in rows)
-    sentence = (
-        f"{format_kwh(energy_mj)} and {format_carbon(co2_mg)} CO2e in {len(rows)} months; months "
-        "without a measurement have no bar."
-    )
     values = [None if r["energy_mj"] is None else mj_to_kwh(r["energy_mj"]) for r in rows]
+    measured = [value for value in values if value is not None]
+    sentence = (
+        f"{format_kwh(energy_mj)} and {format_carbon(co2_mg)} CO2e in {len(measured)} months; "
+        "months without a measurement have no bar."
+        if measured
+        else "No energy was measured in these months."
+    )
     drawing = charts.bars(
         [row["month"] for row in rows], [Series("energy", values)], unit="kWh", label=sentence
     )

@@ -35,6 +35,7 @@ from fairwatt.accounting.reports.usage import (
     Usage,
     grouped,
     hours,
+    size_notes,
     total,
     usage_by,
     usage_series,
@@ -144,17 +145,24 @@ def _summary(facts: _Facts) -> Table:
         use.runs_ended,
         use.fge_hours,
         use.device_hours,
-        hours(use.used_milli_s),
-        hours(use.util_known_milli_s - use.used_milli_s),
-        hours(use.gpu_milli_s - use.util_known_milli_s),
-        hours(use.failed_milli_s),
+        *(None if use.is_unsized else hours(part) for part in _parts(use)),
         waits.p50_s if waits else None,
         waits.p90_s if waits else None,
         use.energy_mj,
         use.carbon_mg,
         use.measured,
     )
-    return _table(facts, "summary", "Summary", _SUMMARY, [row])
+    return _table(facts, "summary", "Summary", _SUMMARY, [row], size_notes(use))
+
+
+def _parts(use: Usage) -> tuple[int, int, int, int]:
+    """Busy, held but idle, unknown, and (of all three) failed."""
+    return (
+        use.used_milli_s,
+        use.util_known_milli_s - use.used_milli_s,
+        use.gpu_milli_s - use.util_known_milli_s,
+        use.failed_milli_s,
+    )
 
 
 def _headlines(facts: _Facts, summary: Table) -> Table:
@@ -228,7 +236,7 @@ def _waste(facts: _Facts) -> Table:
     )
     whole = use.gpu_milli_s
     rows = [
-        (split, part, hours(amount), amount / whole if whole else None)
+        (split, part, None if use.is_unsized else hours(amount), amount / whole if whole else None)
         for split, part, amount in parts
     ]
     notes = ["Both splits divide the same hours: a failed run may have kept its GPU busy."]
@@ -262,7 +270,10 @@ def _gpu_types(facts: _Facts, by_type: Mapping[str, Usage]) -> Table:
         for name, use in by_type.items()
         if use.device_s
     ]
-    notes = ["Slices and whole GPUs are different devices: only full-GPU hours may be added up."]
+    notes = [
+        "Slices and whole GPUs are different devices: only full-GPU hours may be added up.",
+        *size_notes(total(by_type.values())),
+    ]
     return _table(facts, "gpu_types", "By GPU type", columns, rows, notes)
 
 

@@ -20,7 +20,7 @@ from fairwatt.accounting.reports.footprint import footprints
 from fairwatt.accounting.reports.job import gpu_words
 from fairwatt.accounting.reports.period import Period
 from fairwatt.accounting.reports.scope import Scope, select
-from fairwatt.accounting.reports.usage import Usage, total, usage_by
+from fairwatt.accounting.reports.usage import Usage, size_notes, total, usage_by
 from fairwatt.accounting.reports.waits import waits_of_user
 from fairwatt.accounting.reports.words import HEADLINES, me_headlines
 from fairwatt.accounting.store import data_version
@@ -95,7 +95,12 @@ def _summary(
         waits.p90_s if waits else None,
     )
     return Table(
-        name="summary", title="Summary", columns=columns, rows=[row], data_version=version
+        name="summary",
+        title="Summary",
+        columns=columns,
+        rows=[row],
+        data_version=version,
+        notes=size_notes(use),
     )
 
 

@@ -16,6 +16,9 @@ from fairwatt.accounting.reports.scope import Role, Scope, subtree
 
 __all__ = ["Standing", "child_entitlements", "group_of_accounts", "standing"]
 
+NO_ACCOUNT = "no known account"
+"""Group of runs whose account is not in Slurm's tree; no account has a space in its name."""
+
 SMALLEST_CROWD = 3
 """Sums over fewer foreign users than this are not told to somebody outside their account."""
 
@@ -74,7 +77,11 @@ def child_entitlements(
 
 
 def group_of_accounts(db: sqlite3.Connection, cluster: str, account: str) -> dict[str, str]:
-    """Return for each account of the subtree the child it belongs to; the top belongs to ""."""
+    """Return for each account of the subtree the child it belongs to; the top belongs to "".
+
+    Accounts that Slurm's tree does not know, and "" for runs without one, are a group of the
+    root: the whole cluster is the sum of its groups.
+    """
     groups = {account: ""}
     children = db.execute(
         "SELECT name FROM account WHERE cluster = ? AND parent = ? ORDER BY name",
@@ -82,7 +89,25 @@ def group_of_accounts(db: sqlite3.Connection, cluster: str, account: str) -> dic
     ).fetchall()
     for (child,) in children:
         groups |= dict.fromkeys(subtree(db, cluster, child), child)
+    if account in _roots(db, cluster):
+        groups |= dict.fromkeys(_homeless(db, cluster), NO_ACCOUNT)
     return groups
+
+
+def _roots(db: sqlite3.Connection, cluster: str) -> list[str]:
+    rows = db.execute(
+        "SELECT name FROM account WHERE cluster = ? AND COALESCE(parent, '') = ''", (cluster,)
+    )
+    return [name for (name,) in rows]
+
+
+def _homeless(db: sqlite3.Connection, cluster: str) -> list[str]:
+    rows = db.execute(
+        "SELECT DISTINCT account FROM usage_monthly WHERE cluster = :cluster"
+        " AND account NOT IN (SELECT name FROM account WHERE cluster = :cluster)",
+        {"cluster": cluster},
+    )
+    return [name for (name,) in rows]
 
 
 def _used_share(

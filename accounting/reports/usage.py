@@ -13,14 +13,17 @@ from typing import Any, Literal
 from fairwatt.accounting.reports.period import Period
 from fairwatt.accounting.reports.scope import Scope, select
 
-__all__ = ["Usage", "grouped", "hours", "total", "usage_by", "usage_series"]
+__all__ = ["Usage", "grouped", "hours", "size_notes", "total", "usage_by", "usage_series"]
 
 Key = Literal["account", "user", "gpu_type", "day", "month"]
 
 
 @dataclass(frozen=True)
 class Usage:
-    """Sums of rollup rows: seconds, thousandths of a GPU times seconds, mJ, mg."""
+    """Sums of rollup rows: seconds, thousandths of a GPU times seconds, mJ, mg.
+
+    `unsized_s` are the device seconds of types whose part of a board the catalogue does not know.
+    """
 
     runs_ended: int = 0
     runs_failed: int = 0
@@ -35,15 +38,21 @@ class Usage:
     active_mj: int = 0
     unmeasured_milli_s: int = 0
     co2_mg: int = 0
+    unsized_s: int = 0
 
     def __add__(self, other: Usage) -> Usage:
         """Return the sum, field by field."""
         return Usage(*(getattr(self, name) + getattr(other, name) for name in _NAMES))
 
     @property
-    def fge_hours(self) -> float:
-        """Full-GPU equivalent hours."""
-        return hours(self.gpu_milli_s)
+    def is_unsized(self) -> bool:
+        """Whether devices were held, but none whose part of a board is known."""
+        return self.unsized_s > 0 and self.gpu_milli_s == 0
+
+    @property
+    def fge_hours(self) -> float | None:
+        """Full-GPU equivalent hours; None if devices were held but none of known size."""
+        return None if self.is_unsized else hours(self.gpu_milli_s)
 
     @property
     def device_hours(self) -> float:
@@ -60,8 +69,11 @@ class Usage:
     @property
     def energy_mj(self) -> int | None:
         """GPU energy; None if there was GPU time and none of it was measured."""
+        energy_mj = self.idle_mj + self.active_mj
+        if self.is_unsized:
+            return energy_mj or None
         unknown = 0 < self.gpu_milli_s <= self.unmeasured_milli_s
-        return None if unknown else self.idle_mj + self.active_mj
+        return None if unknown else energy_mj
 
     @property
     def carbon_mg(self) -> int | None:
@@ -71,7 +83,10 @@ class Usage:
 
 
 _NAMES = tuple(field.name for field in fields(Usage))
-_SUMS = ", ".join(f"COALESCE(SUM(t.{name}), 0)" for name in _NAMES)
+_AMOUNTS = {name: f"t.{name}" for name in _NAMES} | {
+    "unsized_s": "CASE WHEN t.gpu_milli_s = 0 THEN t.device_s END"
+}
+_SUMS = ", ".join(f"COALESCE(SUM({_AMOUNTS[name]}), 0)" for name in _NAMES)
 _DAILY = """
     SELECT t.{key}, {sums} FROM usage_daily t
     WHERE {scope} AND t.day BETWEEN :first AND :last
@@ -86,6 +101,17 @@ _MONTHLY = _TWO_KEYS.replace("usage_daily", "usage_monthly").replace("t.day", "t
 def hours(milli_s: int) -> float:
     """Return thousandths of a GPU times seconds as full-GPU hours."""
     return round(milli_s / 3_600_000, 6)
+
+
+def size_notes(use: Usage) -> list[str]:
+    """Say how many device hours no full-GPU hours stand for, if any."""
+    if not use.unsized_s:
+        return []
+    return [
+        f"{use.unsized_s / 3600:,.1f} device hours are of GPU types that the catalogue does not "
+        "know; the full-GPU hours are without them. The admins can add the types "
+        "(site.catalogue_dir)."
+    ]
 
 
 def usage_by(

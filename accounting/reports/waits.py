@@ -43,7 +43,11 @@ _GROUP_RUNS = """
     FROM run t JOIN (
         SELECT json_extract(value, '$[0]') AS account, json_extract(value, '$[1]') AS name
         FROM json_each(:groups)) m ON m.account = t.account
-    WHERE t.cluster = :cluster AND {started}"""
+    WHERE t.cluster = :cluster AND {started}
+    UNION ALL
+    SELECT json_extract(m.value, '$[1]'), MAX(t.start_ts - t.eligible_ts, 0)
+    FROM json_each(:groups) m JOIN run t ON t.account IS NULL
+    WHERE json_extract(m.value, '$[0]') = '' AND t.cluster = :cluster AND {started}"""
 _USER_RUNS = """
     SELECT t.user AS name, MAX(t.start_ts - t.eligible_ts, 0) AS wait_s
     FROM run t WHERE t.user = :user AND {started}"""

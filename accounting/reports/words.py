@@ -27,6 +27,10 @@ HEADLINES = (
 )
 
 
+_NONE_HELD = "No GPU was held in this period."
+_UNSIZED = "GPUs were held whose size the catalogue does not know."
+
+
 def percent(ratio: float | None) -> str:
     """Return a ratio as per cent with one digit, or `unknown`."""
     return UNKNOWN if ratio is None else f"{ratio:.1%}".replace("%", " %")
@@ -74,7 +78,7 @@ def me_headlines(summary: Mapping[str, Any]) -> list[Headline]:
         else f"While your GPUs were watched they were busy {percent(busy)} of the time."
     )
     return [
-        ("GPU time", f"{summary['fge_hours']:,.1f} h", use),
+        ("GPU time", _hours(summary["fge_hours"], 1), use),
         ("GPUs kept busy", percent(busy), worked),
         ("Median wait", *_wait(summary)),
         ("GPU energy", *_energy(summary)),
@@ -119,10 +123,17 @@ def _job_busy(busy: float | None) -> str:
     return "Mean utilisation while the GPUs were held."
 
 
+def _hours(full_gpu_hours: float | None, digits: int) -> str:
+    return UNKNOWN if full_gpu_hours is None else f"{full_gpu_hours:,.{digits}f} h"
+
+
 def _share(summary: Mapping[str, Any], parent: str | None) -> tuple[str, str]:
     name, entitled, used = summary["account"], summary["entitled"], summary["used"]
     if parent is None:
-        return f"{summary['fge_hours']:,.0f} h", (
+        value = _hours(summary["fge_hours"], 0)
+        if summary["fge_hours"] is None:
+            return value, _UNSIZED
+        return value, (
             f"All accounts together held GPUs for {summary['fge_hours']:,.0f} full-GPU hours."
         )
     if used is None:
@@ -147,8 +158,10 @@ def _share(summary: Mapping[str, Any], parent: str | None) -> tuple[str, str]:
 
 def _use(summary: Mapping[str, Any]) -> tuple[str, str]:
     whole = summary["fge_hours"]
+    if whole is None:
+        return UNKNOWN, _UNSIZED
     if not whole:
-        return UNKNOWN, "No GPU was held in this period."
+        return UNKNOWN, _NONE_HELD
     busy, idle, unknown = (
         summary[key] / whole for key in ("busy_hours", "idle_hours", "unknown_hours")
     )
@@ -175,7 +188,9 @@ def _energy(summary: Mapping[str, Any]) -> tuple[str, str]:
     if energy_mj is None:
         return UNKNOWN, "No GPU energy was measured in this period."
     if measured is None:
-        return format_kwh(energy_mj), "No GPU was held in this period."
+        held = summary["device_hours"] > 0
+        words = "For how much of the GPU time is not known." if held else _NONE_HELD
+        return format_kwh(energy_mj), words
     rest = "" if measured > 0.9995 else " Runs without a measurement are not in the number."
     return format_kwh(energy_mj), (
         f"{percent(measured)} of the GPU time was measured on the nodes.{rest}"

@@ -180,3 +180,50 @@ def test_the_root_account_has_no_share(used):
     words = named(report(used, "root", user="x", admin=True), "headlines").records()
     assert words[0]["topic"] == "GPU time"
     assert words[0]["value"] == "100 h"
+
+
+def test_a_gpu_type_that_the_catalogue_does_not_know_is_unknown_not_zero(store):
+    add_usage(store, account="a1", device_s=7200, gpu_type="new")
+    tables = report(store)
+    row = named(tables, "summary").records()[0]
+    unknown = ("fge_hours", "busy_hours", "idle_hours", "failed_hours", "energy_mj", "co2_mg")
+    assert [row[key] for key in unknown] == [None] * len(unknown)
+    assert row["device_hours"] == 2
+    assert named(tables, "gpu_types").records()[0]["fge_hours"] is None
+    words = [line["sentence"] for line in named(tables, "headlines").records()]
+    assert "No GPU was held" not in " ".join(words)
+    assert words[1] == "GPUs were held whose size the catalogue does not know."
+    assert named(tables, "summary").notes[0].startswith("2.0 device hours are of GPU types that")
+
+
+def test_beside_known_types_an_unknown_one_is_told_of(used):
+    before = named(report(used), "summary").records()[0]
+    add_usage(used, account="a1", device_s=3600, gpu_type="new", idle_mj=KWH)
+    after = named(report(used), "summary")
+    assert after.records()[0]["fge_hours"] == before["fge_hours"] == 50
+    assert after.records()[0]["energy_mj"] == before["energy_mj"] + KWH
+    assert after.notes[0].startswith("1.0 device hours")
+
+
+def test_the_whole_cluster_is_the_sum_of_its_accounts_known_to_slurm_or_not(used):
+    """A run may have no account, or one that was purged from slurmdbd."""
+    add_usage(used, account="", user="lost", hours=6, idle_mj=KWH)
+    add_usage(used, account="purged", user="cid", hours=4)
+    start_ts = FEBRUARY.start_ts
+    for account, wait_s in ((None, 30), ("purged", 50)):
+        add_run(used, account=account, eligible_ts=start_ts, start_ts=start_ts + wait_s,
+                job_id=wait_s, end_ts=start_ts + 99)  # fmt: skip
+    tables = report(used, "root", user="x", admin=True)
+    (whole,) = used.execute(
+        "SELECT sum(gpu_milli_s) FROM usage_daily WHERE day < '2026-03' AND cluster = ?",
+        (CLUSTER,),
+    ).fetchone()
+    assert named(tables, "summary").records()[0]["fge_hours"] == whole / HOUR_MILLI_S == 110
+    rows = {row["account"]: row for row in named(tables, "accounts").records()}
+    assert (rows["no known account"]["fge_hours"], rows["no known account"]["entitled"]) == (
+        10, None,
+    )  # fmt: skip
+    assert sum(row["fge_hours"] for row in rows.values()) == 110
+    waits = {row["account"]: row for row in named(tables, "waits").records()}
+    assert (waits["no known account"]["runs"], waits["no known account"]["max_s"]) == (2, 50)
+    assert named(report(used), "summary").records()[0]["fge_hours"] == 50
