@@ -8,7 +8,7 @@ this runs before every job.
 """
 
 # Importing pathlib alone would take a third of this program's start.
-# ruff: noqa: PTH103, PTH104, PTH118
+# ruff: noqa: PTH103, PTH104, PTH108, PTH118
 
 from __future__ import annotations
 
@@ -77,10 +77,14 @@ def leave_in_inbox(folder: str, name: str, line: bytes) -> None:
     os.makedirs(folder, mode=0o700, exist_ok=True)
     temporary = os.path.join(folder, "." + name + ".tmp")
     descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
-    with os.fdopen(descriptor, "wb") as file:
-        file.write(line)
-        file.flush()
-        os.fsync(descriptor)
+    try:
+        with os.fdopen(descriptor, "wb") as file:
+            file.write(line)
+            file.flush()
+            os.fsync(descriptor)
+    except OSError:
+        os.unlink(temporary)
+        raise
     os.rename(temporary, os.path.join(folder, name + ".json"))
 
 

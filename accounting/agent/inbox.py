@@ -49,8 +49,11 @@ class Inbox:
                 _log.error("%s: cannot be read: %s", path, error.strerror)
 
     def set_aside(self, path: Path) -> None:
-        """Rename a message to `.bad`, so that it is tried no more."""
-        path.rename(path.with_suffix(".bad"))
+        """Rename a message to `.bad`, so that it is tried no more; a disk that refuses is logged."""
+        try:
+            path.rename(path.with_suffix(".bad"))
+        except OSError as error:
+            _log.error("%s: cannot be set aside: %s", path, error.strerror)
 
     def done(self, path: Path) -> None:
         """Remove a message that is in the journal."""

@@ -75,8 +75,8 @@ class Journal:
             self._lock = _locked(folder / "lock")
             self.state, self._segment = self._recover(first_seq)
             self._delivered = self._read_delivered()
-            self._file, self._size = self._open_segment()
-            self._checkpoint()
+            self._file, self._size = self._first_segment()
+            self._try_checkpoint()
         except OSError as error:
             raise SpoolError(
                 f"cannot be used: {error.strerror}",
@@ -138,11 +138,13 @@ class Journal:
         """Forget the events up to `seq`: the collector has them.
 
         A mark that cannot be written costs a second delivery, which the collector recognises.
+        What is delivered goes first: on a disk that this very journal filled, nothing else
+        makes room.
         """
         self._delivered = max(self._delivered, seq)
         try:
-            write_atomically(self._folder / "delivered", seal(str(self._delivered).encode()))
             self._drop_delivered()
+            write_atomically(self._folder / "delivered", seal(str(self._delivered).encode()))
         except OSError as error:
             _log.warning("%s: delivery mark not written: %s", self._folder, error.strerror)
 
@@ -185,12 +187,20 @@ class Journal:
     def _recover(self, first_seq: int) -> tuple[State, int]:
         checkpoint = self._read_checkpoint() or _Checkpoint(0, State(next_seq=first_seq))
         numbers = segment_numbers(self._folder)
+        self._covered = checkpoint.segment
         for number in numbers:
-            mend(segment_path(self._folder, number))
+            self._try_mend(segment_path(self._folder, number))
             if number >= checkpoint.segment:
                 entries = list(read_entries(segment_path(self._folder, number)))
                 apply(checkpoint.state, entries)
         return checkpoint.state, max([checkpoint.segment, *numbers]) + 1
+
+    def _try_mend(self, path: Path) -> None:
+        """Mend a segment; where the disk is full, its damaged lines stay and are passed over."""
+        try:
+            mend(path)
+        except OSError as error:
+            _log.warning("%s: not mended: %s", path, error.strerror)
 
     def _read_checkpoint(self) -> _Checkpoint | None:
         path = self._folder / "checkpoint"
@@ -210,11 +220,34 @@ class Journal:
         except (FileNotFoundError, SpoolError, ValueError):
             return -1  # events are sent again, which is harmless
 
+    def _first_segment(self) -> tuple[BinaryIO, int]:
+        """Open a fresh segment or, where the disk is too full for that, the last one there is.
+
+        An agent that cannot start on a full disk could never deliver, and so never free, what
+        it has there itself.
+        """
+        try:
+            return self._open_segment()
+        except OSError as error:
+            numbers = segment_numbers(self._folder)
+            if not numbers:
+                raise
+            _log.warning("%s: no new segment yet: %s", self._folder, error.strerror)
+        self._segment = numbers[-1]
+        path = segment_path(self._folder, self._segment)
+        self._torn = path.read_bytes()[-1:] not in (b"", b"\n")
+        file = path.open("ab", buffering=0)
+        return file, file.seek(0, os.SEEK_END)
+
     def _open_segment(self) -> tuple[BinaryIO, int]:
         path = segment_path(self._folder, self._segment)
         file = path.open("ab", buffering=0)
-        path.chmod(0o600)
-        sync_folder(self._folder)
+        try:
+            path.chmod(0o600)
+            sync_folder(self._folder)
+        except OSError:
+            file.close()
+            raise
         return file, 0
 
     def _rotate(self) -> None:
@@ -223,9 +256,17 @@ class Journal:
             fresh = self._open_segment()
             self._file.close()
             self._file, self._size = fresh
-            self._checkpoint()
         except OSError as error:
             _log.warning("%s: no new segment yet: %s", self._folder, error.strerror)
+        else:
+            self._try_checkpoint()
+
+    def _try_checkpoint(self) -> None:
+        """Write a checkpoint; without one the older one and the segments since count."""
+        try:
+            self._checkpoint()
+        except OSError as error:
+            _log.warning("%s: no checkpoint yet: %s", self._folder, error.strerror)
 
     def _checkpoint(self) -> None:
         content = msgspec.json.encode(_Checkpoint(self._segment, self.state))

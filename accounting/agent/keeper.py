@@ -54,6 +54,7 @@ class Keeper:
         *,
         version: str,
         minor_of: Callable[[str], int] | None = None,
+        clock_ms: Callable[[], int] | None = None,
     ) -> None:
         self.devices: dict[str, Device] = {}
         self.wants_enumeration = True
@@ -65,6 +66,7 @@ class Keeper:
         self._catalogue = catalogue
         self._version = version
         self._minor_of = minor_of or _device_minor
+        self._clock_ms = clock_ms or _now_ms
         self._usage = Usage()
         self._meter = Meter(origin.boot_id)
         self._resumed: set[str] = set()
@@ -208,8 +210,9 @@ class Keeper:
     def _end(self, request: HookRequest, seen: Observation | None, closed_by: str) -> bool:
         state = self._journal.state
         entries = self._closing(seen, self.devices_of(job_id_of(request) or 0))
-        now_ms = max((e.reading.t_ms for e in entries if e.reading), default=0)
-        return self._commit(entries + ending(state, request, closed_by, self._origin, now_ms))
+        read_ms = max((e.reading.t_ms for e in entries if e.reading), default=0)
+        ends = ending(state, request, closed_by, self._origin, read_ms, self._clock_ms())
+        return self._commit(entries + ends)
 
     def _placement(self, request: HookRequest) -> Placement:
         try:
@@ -255,7 +258,7 @@ class Keeper:
             node=self._origin.node,
             boot_id=self._origin.boot_id,
             seq=0,
-            t_ms=_now_ms(),
+            t_ms=self._clock_ms(),
             devices=tuple(self.devices.values()),
             version=self._version,
         )

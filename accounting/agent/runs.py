@@ -52,17 +52,27 @@ def starting(
 
 
 def ending(
-    state: State, request: HookRequest, closed_by: str, origin: Origin, now_ms: int
+    state: State,
+    request: HookRequest,
+    closed_by: str,
+    origin: Origin,
+    read_ms: int,
+    now_ms: int,
 ) -> list[Entry]:
     """Return the events of an epilog; none for a run that is not open.
 
-    `now_ms` is when the devices were read: the run ends with that reading.
+    An epilog from before a run began belongs to an earlier run of the job; but a run that began
+    later than now shows that the clock was set back meanwhile.
+
+    Args:
+        read_ms: when the devices were read, 0 if they were not: the run ends with that reading.
+        now_ms: the present time.
     """
     t_ms = request.t_ms or 0
     return [
-        _ended(run, max(t_ms, now_ms, run.t_ms), closed_by, origin)
+        _ended(run, max(t_ms, read_ms, run.t_ms), closed_by, origin)
         for run in state.open_runs(job_id_of(request) or 0)
-        if run.t_ms <= t_ms
+        if run.t_ms <= t_ms or run.t_ms > now_ms
     ]
 
 

@@ -29,6 +29,9 @@ from fairwatt.core.events import Flag, Share, WindowClosed
 __all__ = ["BoardPower", "close_windows", "reboot_windows"]
 
 HOUR_MS = 3_600_000
+LONGEST_GAP_MS = 31 * 24 * HOUR_MS
+"""What was used in a longer gap goes to its end: rather than the agent was away, the clock was
+wrong at boot, and decades would be cut into hours."""
 
 
 @dataclass(frozen=True)
@@ -124,7 +127,7 @@ def _measured(before: Reading, now: Reading, power: BoardPower) -> Delta:
 
 def _pieces(tenancies: Sequence[Tenancy], before: Reading, now: Reading) -> list[_Piece]:
     """Cut [before, now) where holders change and, if they do or it is long, at full hours."""
-    t0_ms, t1_ms = before.t_ms, now.t_ms
+    t0_ms, t1_ms = max(before.t_ms, now.t_ms - LONGEST_GAP_MS), now.t_ms
     mine = [tenancy for tenancy in tenancies if tenancy.share.device == now.device]
     edges = {tenancy.from_ms for tenancy in mine}
     edges |= {tenancy.until_ms for tenancy in mine if tenancy.until_ms is not None}

@@ -14,6 +14,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from fairwatt.accounting.agent import journal as journal_module
+from fairwatt.accounting.agent import segments as segments_module
 from fairwatt.accounting.agent.journal import Journal
 from fairwatt.accounting.agent.records import Entry, Reading
 from fairwatt.core.errors import SpoolError
@@ -228,6 +229,53 @@ def test_a_full_disk_is_reported_once_and_made_good(tmp_path, monkeypatch, caplo
     again = open_journal(tmp_path)
     assert [run.job_id for run in again.state.runs] == [2]
     assert not list(tmp_path.glob("*.bad"))
+
+
+@pytest.fixture
+def no_new_files(monkeypatch):
+    """The disk is full: no file can be created or replaced; an old one still takes a line."""
+
+    def full(*_: object) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    with monkeypatch.context() as patch:
+        for module in (journal_module, segments_module):
+            patch.setattr(module, "write_atomically", full)
+        patch.setattr(journal_module, "sync_folder", full)
+        yield patch
+
+
+@pytest.mark.parametrize("torn", [b"", b'deadbeef {"ev'])
+def test_an_agent_starts_on_a_full_disk(tmp_path, request, torn) -> None:
+    """Else it could never deliver, and so never free, what fills the disk."""
+    journal = open_journal(tmp_path)
+    journal.append([started(1)])
+    journal.close()
+    segment = max(path for path in tmp_path.glob("*.journal") if path.stat().st_size)
+    segment.write_bytes(segment.read_bytes() + torn)
+    patch = request.getfixturevalue("no_new_files")
+    again = open_journal(tmp_path)
+    assert [run.job_id for run in again.state.runs] == [1]
+    assert again.append([started(2)])
+    again.close()
+    patch.undo()
+    last = open_journal(tmp_path)
+    assert [run.job_id for run in last.state.runs] == [1, 2]
+    assert pending_jobs(last) == [1, 2]
+
+
+def test_delivery_makes_room_on_a_full_disk(tmp_path, monkeypatch, request) -> None:
+    """The mark cannot be written before something was removed."""
+    monkeypatch.setattr(journal_module, "SEGMENT_BYTES", 100)
+    journal = open_journal(tmp_path)
+    for job_id in range(1, 6):
+        journal.append([started(job_id)])
+    before = len(list(tmp_path.glob("*.journal")))
+    batch = journal.pending(1 << 20, 1000)
+    request.getfixturevalue("no_new_files")
+    journal.confirm(batch.last_seq)
+    assert before > 3
+    assert len(list(tmp_path.glob("*.journal"))) == 1
 
 
 def test_two_agents_cannot_share_a_spool(tmp_path) -> None:

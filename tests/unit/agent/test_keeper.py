@@ -64,7 +64,10 @@ class Bench:
         (self.folder / "inbox").mkdir(exist_ok=True)
         self.journal = Journal(self.folder / "journal", first_seq=1)
         origin = Origin("n1", self.boot_id)
-        self.keeper = Keeper(settings, self.journal, origin, load_catalogue(), version="0")
+        self.keeper = Keeper(
+            settings, self.journal, origin, load_catalogue(), version="0",
+            clock_ms=lambda: self.now_ms,
+        )  # fmt: skip
         self.keeper.resume(self.boot_ms)
         self.keeper.begin(self.look())
 
@@ -316,6 +319,44 @@ def test_a_clock_set_back_waits_instead_of_going_wrong(bench) -> None:
     bench.now_ms += 6_000
     bench.hook("epilog", 1)
     assert bench.job_mj(1) == 7_000
+
+
+def test_a_clock_set_back_leaves_no_run_open(bench) -> None:
+    """The epilog's time is before the prolog's; the run must not go on for ever."""
+    bench.hook("prolog", 1)
+    bench.now_ms -= 5_000
+    bench.energy_mj += 7_000
+    bench.hook("epilog", 1)
+    assert [end.job_id for end in bench.events(RunEnded)] == [1]
+    assert bench.keeper.status()["jobs"] == []
+    bench.pass_time(10_000, 0)
+    _cut_now(bench)
+    assert sum(window.measured_mj for window in bench.windows()) == 7_000
+
+
+def test_a_clock_that_was_decades_off_makes_no_million_windows(bench) -> None:
+    """A node without a battery boots in 1970; the time daemon then sets the clock."""
+    bench.hook("prolog", 1)
+    bench.now_ms += 50 * 365 * 24 * HOUR_MS
+    bench.energy_mj += 744_000
+    bench.hook("epilog", 1)
+    windows = bench.windows()
+    assert len(windows) <= 745
+    assert sum(window.measured_mj for window in windows) == bench.job_mj(1) == 744_000
+    assert windows[-1].t1_ms == bench.now_ms
+
+
+def test_bad_mail_that_cannot_be_set_aside_ends_nothing(bench, monkeypatch, caplog) -> None:
+    (bench.folder / "inbox" / "1-1-prolog.json").write_text("{")
+    bench.mail("prolog", 7)
+
+    def refuse(*_: object) -> None:
+        raise OSError(30, "Read-only file system")
+
+    monkeypatch.setattr(Path, "rename", refuse)
+    bench.keeper.sample(bench.look())
+    assert bench.keeper.status()["jobs"] == [7]
+    assert "cannot be set aside: Read-only file system" in caplog.text
 
 
 def test_an_impossible_jump_is_unknown_and_the_next_window_is_sound(bench) -> None:
