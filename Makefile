@@ -3,6 +3,7 @@
 .DEFAULT_GOAL := help
 SHELL := /bin/bash
 VENV := .venv
+PORT := 8080
 PYTHON := $(VENV)/bin/python
 PYTEST := $(PYTHON) -m pytest
 ROOMS := core slurm_plugins prolog accounting dashboard
@@ -18,8 +19,8 @@ setup: ## install what demo and test need (Debian packages when root, Python pac
 	@tests/setup.sh
 
 .PHONY: demo
-demo: setup ## start a real one-host cluster, submit the job mix, serve the dashboard on 127.0.0.1:8080
-	@tests/demo.sh
+demo: setup ## start a real one-host cluster, submit the job mix, serve the dashboard (PORT=8080)
+	@tests/demo.sh --port $(PORT)
 
 .PHONY: demo-check
 demo-check: setup ## as demo, but verify the figures, print them and end

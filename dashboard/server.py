@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import socket
 from collections.abc import Callable
 from typing import Any
 
@@ -11,6 +12,7 @@ from gunicorn.app.base import BaseApplication
 from gunicorn.arbiter import Arbiter
 
 from fairwatt.accounting.worker import ImpatientWorker
+from fairwatt.core.errors import ConfigError
 
 __all__ = ["serve"]
 
@@ -48,7 +50,11 @@ def serve(
     `when_ready` gets the address (`http://…`) once the socket listens. What `hold` returns stays
     alive in each worker: a reader of the store that is always open keeps SQLite from removing the
     WAL when the collector ends, and without it a read-only process could not open the store.
+
+    Raises:
+        ConfigError: the address cannot be listened on.
     """
+    _check_free(host, port)
     literal = f"[{host}]" if ":" in host else host
 
     def ready(arbiter: Arbiter) -> None:
@@ -74,6 +80,21 @@ def serve(
     }
     known = {name: value for name, value in options.items() if name in _known_settings()}
     _Server(app, known).run()
+
+
+def _check_free(host: str, port: int) -> None:
+    """Try the address once: gunicorn would try for five seconds and say it in ten lines."""
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    try:
+        with socket.socket(family) as probe:
+            probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            probe.bind((host, port))
+    except OSError as error:
+        raise ConfigError(
+            f"cannot be listened on ({error.strerror})",
+            place=f"{host}:{port}",
+            remedy="choose another port: dashboard.listen, or --port of `fairwatt demo`",
+        ) from error
 
 
 def _known_settings() -> set[str]:

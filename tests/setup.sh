@@ -61,7 +61,8 @@ install_python() {
     [ "$(cat "$stamp_dir/python" 2>/dev/null)" != "$wanted" ] || [ ! -x .venv/bin/fairwatt ] || return 0
     say "Python packages into .venv (about 40 s)"
     [ -x .venv/bin/python ] || "$(find_python)" -m venv .venv
-    .venv/bin/pip install --quiet --disable-pip-version-check -e '.[test]'
+    # Twice quiet: errors only; the warnings are about this host's pip settings.
+    .venv/bin/pip install -qq --disable-pip-version-check -e '.[test]'
     echo "$wanted" >"$stamp_dir/python"
 }
 

@@ -10,6 +10,7 @@ import argparse
 import json
 import shutil
 import signal
+import socket
 import sqlite3
 import subprocess
 import sys
@@ -29,14 +30,24 @@ from tests.lab.demo_check import (
     check_runs,
     check_settled,
 )
+from tests.lab.demo_shell import install_shell
 from tests.lab.job_mix import JOBS, MIX, USE_GPU, Spec, script
 from tests.lab.layout import NodeLayout
 from tests.lab.programs import command
-from tests.lab.waiting import await_value
+from tests.lab.waiting import LabError, await_value
 
 PORT = 8080
 JOBS_S = 150.0
 SEED_S = 60.0
+READY = """
+demo: open {url} and choose at the top right whom to look as:
+        ada (a researcher), hana (head of physics) or root (an administrator)
+demo: submit a job of your own from another terminal, and find it on ada's page:
+        {shell} ada -c 'sbatch --gres=gpu:20gb:1 --wrap="use-gpu 100 10"'
+      ("use-gpu WATTS SECONDS" stands for your program). A shell: {shell} ada
+      The administrator's: {shell} root, for example for `fairwatt doctor` or `sinfo`
+demo: Ctrl-C ends everything
+"""
 
 
 def say(text: str) -> None:
@@ -48,13 +59,15 @@ def say(text: str) -> None:
 
 
 @contextmanager
-def demo_cluster(port: int, *, seed: bool) -> Iterator[OneHostCluster]:
-    """The one-host cluster with our daemons, the job program, and the invented year if asked."""
+def demo_cluster(port: int | None, *, seed: bool) -> Iterator[OneHostCluster]:
+    """The one-host cluster with our daemons, the job program, and the invented year if asked.
+
+    Without a port the dashboard takes a free one.
+    """
     root = Path(tempfile.mkdtemp(prefix="fw-", dir="/tmp"))
-    settings = {
-        "dashboard.listen": f"127.0.0.1:{port}",
-        "collector.sync_s": 2.0,
-    }
+    settings: dict[str, object] = {"collector.sync_s": 2.0}
+    if port is not None:
+        settings["dashboard.listen"] = f"127.0.0.1:{port}"
     cluster = OneHostCluster(root, settings=settings, slurm={"CliFilterPlugins": "lua"})
     try:
         cluster.paths.make()
@@ -89,6 +102,19 @@ def _seeding(cluster: OneHostCluster, seed: bool) -> Iterator[None]:
     say(f"an invented year is in the store ({facts['runs']} runs, {facts['seconds']} s)")
 
 
+def refuse_taken(port: int) -> None:
+    """End with one line if something listens there: its page would pass for ours."""
+    with socket.socket() as probe:
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            probe.bind(("127.0.0.1", port))
+        except OSError as error:
+            raise SystemExit(
+                f"demo: port {port} cannot be used ({error.strerror}); "
+                f"choose another: make demo PORT={port + 1}"
+            ) from error
+
+
 def install_program(cluster: OneHostCluster) -> None:
     """Copy what the jobs run to where their users can read it."""
     folder = cluster.paths.root / "bin"
@@ -114,7 +140,9 @@ def submit_all(cluster: OneHostCluster) -> dict[str, list[int]]:
         )
         jobs[spec.label] = _job_ids(cluster, spec, result.job_id)
         told = [line for line in result.stderr.splitlines() if "fairwatt" in line]
-        say(f"  {spec.user:<5} sbatch {' '.join(spec.args):<34} {told[0] if told else ''}"[:170])
+        say(f"  {spec.user:<5} sbatch {' '.join(spec.args)}")
+        for line in told:
+            print(f"{'':<14}{line}", flush=True)
     return jobs
 
 
@@ -228,17 +256,24 @@ def main(arguments: list[str] | None = None) -> int:
     """Run the demo; with --check verify and end."""
     parser = argparse.ArgumentParser(prog="demo", description=__doc__)
     parser.add_argument("--check", action="store_true", help="verify the figures, print them, end")
-    parser.add_argument("--port", type=int, default=PORT, help="the dashboard's port (8080)")
+    parser.add_argument("--port", type=int, help="the dashboard's port; 0 takes a free one")
     parser.add_argument("--no-seed", action="store_true", help="without the invented year")
     options = parser.parse_args(arguments)
-    signal.signal(signal.SIGTERM, signal.default_int_handler)
+    # A shell without job control starts background commands with SIGINT ignored: undo that too.
+    for ending in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(ending, signal.default_int_handler)
     began = time.monotonic()
+    port = PORT if options.port is None and not options.check else options.port or None
+    if port is not None:
+        refuse_taken(port)
     try:
-        with demo_cluster(options.port, seed=not options.no_seed) as cluster:
+        with demo_cluster(port, seed=not options.no_seed) as cluster:
             cluster.start_dashboard()
             took_s = time.monotonic() - began
             say(f"dashboard: {cluster.dashboard_url} ({took_s:.0f} s after the start)")
+            say(f"{JOBS} jobs are submitted now, with what the submit hook answers:")
             jobs = submit_all(cluster)
+            say("waiting for the jobs, about a minute; the page shows them as they end")
             steer(cluster, jobs)
             finish(cluster, jobs)
             say(f"all {JOBS} jobs have ended")
@@ -246,6 +281,9 @@ def main(arguments: list[str] | None = None) -> int:
     except KeyboardInterrupt:
         say("stopped; everything it started has ended")
         return 0
+    except (LabError, OSError) as error:
+        say(f"it failed, and everything it started has ended: {error}")
+        return 1
 
 
 def _checked(cluster: OneHostCluster, jobs: dict[str, list[int]]) -> int:
@@ -258,7 +296,8 @@ def _checked(cluster: OneHostCluster, jobs: dict[str, list[int]]) -> int:
 
 
 def _serve(cluster: OneHostCluster) -> int:
-    say(f"open {cluster.dashboard_url} - Ctrl-C ends everything")
+    shell = install_shell(cluster.paths, cluster.env, Path(command()[0]), cluster.config_path)
+    print(READY.format(url=cluster.dashboard_url, shell=shell), flush=True)
     signal.pause()
     return 0
 

@@ -3,6 +3,7 @@ from __future__ import annotations
 
 import json
 import signal
+import socket
 import subprocess
 import sys
 import urllib.request
@@ -44,6 +45,23 @@ def test_dashboard_without_a_store_names_it(tmp_path, monkeypatch):
     result = CliRunner().invoke(dashboard, [])
     assert isinstance(result.exception, StoreError)
     assert "none.db" in str(result.exception)
+
+
+def test_a_taken_port_is_one_line(tmp_path):
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = str(taken.getsockname()[1])
+        done = subprocess.run(
+            [FAIRWATT, "demo", "--port", port],
+            capture_output=True,
+            env={"PATH": "/usr/bin:/bin", "TMPDIR": str(tmp_path), "HOME": str(tmp_path)},
+            text=True,
+            check=False,
+        )
+    assert done.returncode == 1
+    assert done.stderr.count("\n") == 1
+    assert f"127.0.0.1:{port}: cannot be listened on (Address already in use)" in done.stderr
+    assert "--port" in done.stderr
+    assert list(tmp_path.iterdir()) == []
 
 
 @pytest.mark.parametrize("ending", [signal.SIGINT, signal.SIGTERM])
