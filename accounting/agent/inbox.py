@@ -49,7 +49,7 @@ class Inbox:
                 _log.error("%s: cannot be read: %s", path, error.strerror)
 
     def set_aside(self, path: Path) -> None:
-        """Rename a message to `.bad`, so that it is tried no more; a disk that refuses is logged."""
+        """Rename a message to `.bad`, so that it is tried no more; a refusal is logged."""
         try:
             path.rename(path.with_suffix(".bad"))
         except OSError as error:

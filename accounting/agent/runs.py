@@ -61,12 +61,9 @@ def ending(
 ) -> list[Entry]:
     """Return the events of an epilog; none for a run that is not open.
 
-    An epilog from before a run began belongs to an earlier run of the job; but a run that began
-    later than now shows that the clock was set back meanwhile.
-
-    Args:
-        read_ms: when the devices were read, 0 if they were not: the run ends with that reading.
-        now_ms: the present time.
+    The run ends with the devices' reading at `read_ms` (0: they were not read). An epilog from
+    before a run began belongs to an earlier run of the job; but a run that began later than
+    `now_ms` shows that the clock was set back meanwhile.
     """
     t_ms = request.t_ms or 0
     return [

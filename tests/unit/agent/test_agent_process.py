@@ -119,6 +119,7 @@ def test_jobs_change_while_the_agent_is_away(lab, job_mj, assert_conserved, wait
     pause(200)
     lab.leave("epilog", 7)
     held_s = time.monotonic() - begun
+    lab.fake.set_power(gpu.uuid, 50_000)  # idle: what is used until the start is nobody's
     lab.start()
     wait_until(lambda: set(lab.ends()) == {6, 7}, "both runs closed")
     assert lab.ends() == {6: "inbox", 7: "inbox"}
