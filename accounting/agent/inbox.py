@@ -20,6 +20,7 @@ class Inbox:
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
+        self._reported: set[Path] = set()
 
     @property
     def has_mail(self) -> bool:
@@ -46,7 +47,15 @@ class Inbox:
                 _log.error("%s set aside: %s", path, error)
                 self.set_aside(path)
             except OSError as error:
-                _log.error("%s: cannot be read: %s", path, error.strerror)
+                self._unreadable(path, error)
+
+    def _unreadable(self, path: Path, error: OSError) -> None:
+        """Say so once: the inbox is looked at every second."""
+        if path not in self._reported:
+            _log.error("%s: cannot be read: %s", path, error.strerror)
+            self._reported.add(path)
+        if path.is_symlink() or not path.is_file():
+            self.set_aside(path)
 
     def set_aside(self, path: Path) -> None:
         """Rename a message to `.bad`, so that it is tried no more; a refusal is logged."""

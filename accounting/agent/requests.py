@@ -13,6 +13,8 @@ from fairwatt.core.errors import SpoolError
 __all__ = ["HookRequest", "encode_answer", "job_id_of", "parse_request", "whole_number"]
 
 MAX_JOB_ID = 0xFFFF_FFFF
+MAX_T_MS = 1 << 43
+"""The year 2248: a later time is a mistake, and a run that began then would never end."""
 
 
 class HookRequest(msgspec.Struct, frozen=True, kw_only=True):
@@ -42,7 +44,7 @@ def parse_request(line: bytes) -> HookRequest:
             remedy="use the hooks of the same fairwatt release as the agent",
         ) from error
     if request.verb in ("prolog", "epilog") and (
-        request.t_ms is None or request.t_ms <= 0 or job_id_of(request) is None
+        request.t_ms is None or not 0 < request.t_ms < MAX_T_MS or job_id_of(request) is None
     ):
         raise SpoolError(
             f"{request.verb} without time or SLURM_JOB_ID",

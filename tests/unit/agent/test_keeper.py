@@ -297,6 +297,17 @@ def test_bad_mail_is_set_aside_and_the_rest_goes_on(bench, caplog) -> None:
     assert "set aside: not a hook's message" in caplog.text
 
 
+def test_what_is_no_file_is_set_aside_and_said_once(bench, caplog) -> None:
+    inbox = bench.folder / "inbox"
+    (inbox / "1.json").mkdir()
+    (inbox / "2.json").symlink_to("nowhere")
+    for _ in range(3):
+        bench.keeper.sample(bench.look())
+    assert sorted(path.name for path in inbox.iterdir()) == ["1.bad", "2.bad"]
+    assert caplog.text.count("cannot be read") == 2
+    assert not bench.keeper.has_mail
+
+
 def test_a_message_that_breaks_us_is_tried_once(bench, monkeypatch, caplog) -> None:
     def broken(*_: object) -> None:
         raise ZeroDivisionError

@@ -31,6 +31,8 @@ def test_ping_needs_nothing() -> None:
         b'{"v":1,"verb":"prolog","t_ms":5,"env":{}}',
         b'{"v":1,"verb":"epilog","env":{"SLURM_JOB_ID":"1"}}',
         b'{"v":1,"verb":"epilog","t_ms":-1,"env":{"SLURM_JOB_ID":"1"}}',
+        b'{"v":1,"verb":"prolog","t_ms":9223372036854775807,"env":{"SLURM_JOB_ID":"1"}}',
+        b'{"v":1,"verb":"prolog","t_ms":99999999999999999999,"env":{"SLURM_JOB_ID":"1"}}',
         b'{"v":1,"verb":"epilog","t_ms":1,"env":{"SLURM_JOB_ID":"../etc"}}',
         b'{"v":1,"verb":"epilog","t_ms":1,"env":{"SLURM_JOB_ID":"99999999999999999999"}}',
         b'{"v":1,"verb":"epilog","t_ms":1,"env":{"SLURM_JOB_ID":"4294967295"}}',
