@@ -24,12 +24,12 @@ __all__ = ["explain", "policyd"]
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
 @click.argument("flags", nargs=-1, type=click.UNPROCESSED)
 def explain(site_file: Path | None, as_json: bool, flags: tuple[str, ...]) -> None:
-    """Say what each rule would do to a job with sbatch's FLAGS.
+    """Say what each rule would do to a job with sbatch's FLAGS. Submits nothing.
 
     Example: fairwatt explain -- --gres=gpu:20gb:1 -n1
     """
     from fairwatt.slurm_plugins import explain as explaining
-    from fairwatt.slurm_plugins.sbatch_flags import job_fields
+    from fairwatt.slurm_plugins.sbatch_flags import job_fields, passed_over
 
     config = config_module.load(config_module.find())
     explanation = explaining.explain_job(job_fields(flags), site_file, config)
@@ -37,6 +37,8 @@ def explain(site_file: Path | None, as_json: bool, flags: tuple[str, ...]) -> No
         click.echo(msgspec.json.format(msgspec.json.encode(explanation)).decode())
     else:
         click.echo(explaining.as_text(explanation))
+        if rest := passed_over(flags):
+            click.echo(f"note      not looked at: {' '.join(rest)}; only sbatch can judge that")
 
 
 @click.command()

@@ -15,6 +15,7 @@ from fairwatt.core.errors import FairwattError
 from fairwatt.core.gres import Spelling
 from fairwatt.slurm_plugins import facts
 from fairwatt.slurm_plugins.engine import RULES, Decision, Policy, Step, decide
+from fairwatt.slurm_plugins.sbatch_flags import as_flags
 from fairwatt.slurm_plugins.site import Facts, Site, load_facts
 
 __all__ = ["DEMO_SITE", "Explanation", "as_text", "explain_job", "find_facts"]
@@ -63,17 +64,13 @@ def explain_job(
 def as_text(explanation: Explanation) -> str:
     """Return the explanation as lines for people."""
     decision = explanation.decision
-    lines = [f"asked     {_shown_job(explanation.job)}"]
+    lines = [f"asked     {as_flags(explanation.job) or 'nothing that concerns GPUs'}"]
     lines += [line for step in decision.steps for line in _step_lines(step)]
     if not decision.steps:
         lines += decision.say or ["nothing   the job asks for no GPU, so no rule looks at it"]
     lines.append(f"result    {_result(decision)}")
     lines.append(f"facts     {explanation.facts}")
     return "\n".join(lines)
-
-
-def _shown_job(job: Mapping[str, Any]) -> str:
-    return ", ".join(f"{name}={value}" for name, value in job.items()) or "nothing special"
 
 
 def _step_lines(step: Step) -> list[str]:
@@ -89,6 +86,5 @@ def _step_lines(step: Step) -> list[str]:
 def _result(decision: Decision) -> str:
     if not decision.accepted:
         return "refused"
-    shown = {name: text for name, text in decision.edits.items() if name != "admin_comment"}
-    changes = ", ".join(f"{name}={text}" for name, text in shown.items())
-    return f"accepted, {changes or 'unchanged'}"
+    changes = as_flags(decision.edits)
+    return f"accepted, as if written {changes}" if changes else "accepted, unchanged"

@@ -8,14 +8,15 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+import shlex
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import click
 
 from fairwatt.core.errors import GrammarError
 
-__all__ = ["job_fields"]
+__all__ = ["as_flags", "job_fields", "passed_over"]
 
 _NODES = re.compile(r"([0-9]+)(?:-([0-9]+))?")
 _TIME = re.compile(r"(?:([0-9]+)-)?([0-9]+)(?::([0-9]+))?(?::([0-9]+))?")
@@ -54,6 +55,26 @@ _parser = click.Command(
         *(click.Option([short, f"--{name}"]) for name, short in _TEXTS.items()),
     ],
 )
+
+_SHOWN = {
+    "partition": "-p {}",
+    "tres_per_job": "--gpus={}",
+    "tres_per_node": "--gres={}",
+    "tres_per_task": "--gpus-per-task={}",
+    "tres_per_socket": "--gpus-per-socket={}",
+    "num_tasks": "-n {}",
+    "cpus_per_task": "-c {}",
+    "ntasks_per_node": "--ntasks-per-node={}",
+    "ntasks_per_gpu": "--ntasks-per-gpu={}",
+    "nodes": "-N {}",
+    "time_limit": "-t {}",
+    "account": "-A {}",
+    "qos": "-q {}",
+    "features": "-C {}",
+    "req_nodes": "-w {}",
+    "exc_nodes": "-x {}",
+    "reservation": "--reservation={}",
+}
 
 
 def job_fields(flags: Sequence[str]) -> dict[str, str | int | float]:
@@ -111,3 +132,34 @@ def _minutes(value: str) -> int:
     else:
         seconds = first * 60 + second
     return -(-(days * 86_400 + seconds) // 60)
+
+
+def passed_over(flags: Sequence[str]) -> list[str]:
+    """Return the flags that `job_fields` does not look at; some may be misspelt."""
+    rest = _parser.make_context("sbatch", list(flags)).args
+    return [flag for flag in rest if flag.startswith("-")]
+
+
+def as_flags(fields: Mapping[str, Any]) -> str:
+    """Return the flags that make these job_desc fields, quoted for a shell.
+
+    >>> as_flags({"partition": "mig", "tres_per_node": "gres/gpu:a100_3g.20gb:1"})
+    '-p mig --gres=gpu:a100_3g.20gb:1'
+    """
+    known = dict(fields)
+    least, most = known.pop("min_nodes", None), known.pop("max_nodes", None)
+    if least is not None:
+        known["nodes"] = least if most in (None, least) else f"{least}-{most}"
+    return " ".join(
+        _SHOWN[name].format(shlex.quote(_written(name, str(known[name]))))
+        for name in _SHOWN
+        if name in known
+    )
+
+
+def _written(field: str, text: str) -> str:
+    """A field's text as a user writes it in its flag: without the server's prefixes."""
+    if not field.startswith("tres_per_"):
+        return text
+    prefix = "gres/" if field == "tres_per_node" else "gres/gpu:"
+    return ",".join(item.removeprefix(prefix) for item in text.split(","))

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import json
 import re
+import shlex
 from pathlib import Path
 
 import click
@@ -15,7 +16,7 @@ from fairwatt.core.errors import ConfigError, GrammarError
 from fairwatt.slurm_plugins import messages
 from fairwatt.slurm_plugins.commands import explain
 from fairwatt.slurm_plugins.explain import DEMO_SITE
-from fairwatt.slurm_plugins.sbatch_flags import job_fields
+from fairwatt.slurm_plugins.sbatch_flags import as_flags, job_fields, passed_over
 
 REPOSITORY = Path(__file__).parents[3]
 
@@ -44,8 +45,14 @@ REPOSITORY = Path(__file__).parents[3]
         ("-t 2-0:5", {"time_limit": 2885}),
     ],
 )
-def test_flags(flags, fields):
+def test_flags_and_back(flags, fields):
     assert job_fields(flags.split()) == fields
+    assert job_fields(shlex.split(as_flags(fields))) == fields
+
+
+def test_flags_that_nobody_looks_at():
+    assert passed_over(["--gpu=1", "-n1", "--mem", "4G", "job.sh"]) == ["--gpu=1", "--mem"]
+    assert passed_over(["--gres=gpu:1", "job.sh"]) == []
 
 
 @pytest.mark.parametrize(
@@ -85,7 +92,12 @@ def test_every_rule_has_its_line_and_the_result_is_last_but_one(run):
         "facts",
     ]
     assert "FW101 gpu:20gb:1 -> gpu:a100_3g.20gb:1" in lines[1]
-    assert lines[4].endswith("partition=mig, tres_per_node=gres/gpu:a100_3g.20gb:1")
+    assert lines[0] == "asked     --gres=gpu:20gb:1 -n 1"
+    assert lines[4] == "result    accepted, as if written -p mig --gres=gpu:a100_3g.20gb:1"
+
+
+def test_a_misspelt_flag_is_not_passed_over_in_silence(run):
+    assert "note      not looked at: --gpu=1;" in run("--", "--gpu=1").output
 
 
 def test_json(run):
