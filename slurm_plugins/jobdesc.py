@@ -71,6 +71,9 @@ _UNSET_32 = 4294967294
 _CLEARED = ("gres:", "gres/")
 """What `scontrol update Gres=` makes of a field (22.05)."""
 
+SALLOC_NAME = "interactive"
+"""What salloc calls a job that has no name; the hook passes no other name on."""
+
 MAX_GPU_ENTRIES = 16
 """Every entry is judged while slurmctld waits; no real request names so many types."""
 
@@ -154,9 +157,12 @@ def flags(after: JobRequest, before: JobRequest) -> str:
 def is_srun(fields: Fields) -> bool:
     """Whether srun itself asks for the job: its step then repeats the request as it was typed.
 
-    sbatch sends a name for standard input, salloc no command line.
+    sbatch sends a name for standard input; salloc no command line up to 23.x, later a command
+    line too, but a job name of its own. One whom the user named is then taken for srun.
     """
-    return not _text(fields, "std_in") and bool(_number(fields, "argc"))
+    if _text(fields, "std_in") or _text(fields, "name") == SALLOC_NAME:
+        return False
+    return bool(_number(fields, "argc"))
 
 
 def _asks(entries: Mapping[Level, tuple[Gres, ...]]) -> tuple[GpuAsk, ...]:

@@ -65,8 +65,7 @@ _TABLE = (
     Message(
         "FW005",
         "srun cannot be rewritten",
-        "{asked} is {given} here, but srun's own step would still ask for {asked}; "
-        "write srun {offer}",
+        "{asked} is {given} here, but srun's own step would still ask for {asked}; write {offer}",
         "Use the options that the message names, or sbatch or salloc. "
         "Where the admin installs cli_filter.lua, srun works as it is.",
     ),

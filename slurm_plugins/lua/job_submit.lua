@@ -298,7 +298,12 @@ local function read_counted(job_rec, copy)
   if counted:find("gres/gpu", 1, true) then copy.tres_counted = counted end
 end
 
+-- The name that salloc gives a job without one. From 24.11 on it sends its command line as srun
+-- does, and no field but this tells the two apart; other names are nobody's business.
+local SALLOC_NAME = "interactive"
+
 local function read_rest(source, copy)
+  if source.name == SALLOC_NAME then copy.name = SALLOC_NAME end
   for _, name in ipairs(TEXT_FIELDS) do
     local value = source[name]
     if type(value) == "string" then copy[name] = value end

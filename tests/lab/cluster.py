@@ -159,7 +159,8 @@ class OneHostCluster:
         )
         paths.slurm_conf.write_text(slurm_conf(slurm))
         (paths.etc / "gres.conf").write_text(gres_conf(paths))
-        (paths.etc / "cgroup.conf").write_text(cgroup_conf(with_plugin=self.release == HOST_RELEASE))
+        old = self.release == HOST_RELEASE
+        (paths.etc / "cgroup.conf").write_text(cgroup_conf(with_plugin=old))
         (paths.etc / "plugstack.conf").write_text("")
         secret = paths.etc / "slurmdbd.conf"
         secret.touch(mode=0o600)

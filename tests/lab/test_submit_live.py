@@ -85,7 +85,7 @@ class TestRewriting:
         done = lab.run(["srun", "--gres=gpu:20gb:1", "true"], user="ada")
         assert done.returncode != 0
         assert "FW005" in done.stderr
-        assert "write srun --gpus-per-node=a100_3g.20gb:1 -p mig" in done.stderr
+        assert "write --gpus-per-node=a100_3g.20gb:1 -p mig" in done.stderr
         again = ["srun", "--gpus-per-node=a100_3g.20gb:1", "-p", "mig", "sh", "-c", WHERE]
         assert lab.run(again, user="ada").stdout == "node=mig01\n"
 

@@ -71,6 +71,14 @@ def test_a_request_by_memory_is_rewritten_in_the_spelling_of_the_server(tmp_path
     ]
 
 
+def test_salloc_is_told_from_srun_by_its_job_name_which_is_the_only_one_to_leave(hook, far):
+    """Measured on 24.11 and 26.05: apart from the name salloc sends what srun does."""
+    asked = {"tres_per_node": "gres:gpu:20gb:1", "argc": 1}
+    assert hook.submit({**asked, "name": "interactive"}).accepted
+    assert not hook.submit({**asked, "name": "secret"}).accepted
+    assert "secret" not in far.lines[-1]
+
+
 def test_every_lua_gives_the_same_result(hook):
     out = hook.submit({"tres_per_job": "gres:gpu:20gb:2", "std_in": "/dev/null"}, {})
     assert (out.accepted, out.code) == (True, 0)
