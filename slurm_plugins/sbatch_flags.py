@@ -162,4 +162,5 @@ def _written(field: str, text: str) -> str:
     if not field.startswith("tres_per_"):
         return text
     prefix = "gres/" if field == "tres_per_node" else "gres/gpu:"
-    return ",".join(item.removeprefix(prefix) for item in text.split(","))
+    # Counts per task come with "=" where the server wants it; the flag takes ":".
+    return ",".join(item.removeprefix(prefix).replace("=", ":") for item in text.split(","))

@@ -53,14 +53,15 @@ ENERGY = column(
     "energy_mj",
     "GPU energy",
     "energy_mj",
-    "Energy that the GPUs drew for these runs, idle and active parts together, in mJ; runs "
-    "without a measurement are not in it.",
+    "Energy that the GPUs drew for these runs, idle and active parts together (in mJ in "
+    "CSV and JSON); runs without a measurement are not in it.",
 )
 CARBON = column(
     "co2_mg",
     "CO2e",
     "carbon_mg",
-    "GPU energy times PUE times the location-based grid factor of each hour, in mg CO2e.",
+    "GPU energy times PUE times the location-based grid factor of each hour (in mg in CSV "
+    "and JSON).",
 )
 MEASURED = column(
     "measured",

@@ -41,7 +41,7 @@ from fairwatt.accounting.reports.usage import (
     usage_series,
 )
 from fairwatt.accounting.reports.waits import Waits, waits_by_group
-from fairwatt.accounting.reports.words import HEADLINES, dept_headlines
+from fairwatt.accounting.reports.words import HEADLINES, dept_headlines, percent
 from fairwatt.accounting.store import data_version
 from fairwatt.core.records import Column, Table
 
@@ -66,8 +66,8 @@ _SUMMARY = (
            "timed out or lost their node."),
     column("wait_p50_s", "Median wait", "duration_s", "Half of the runs that started in the "
            "period waited no longer, from eligible to start."),
-    column("wait_p90_s", "Wait, 9 in 10", "duration_s", "Nine in ten runs that started in the "
-           "period waited no longer."),
+    column("wait_p90_s", "Wait, 9 in 10 within", "duration_s", "Nine in ten runs that started "
+           "in the period waited no longer."),
     ENERGY,
     CARBON,
     MEASURED,
@@ -213,9 +213,9 @@ def _deviation(rows: list[tuple[Any, ...]]) -> list[str]:
     if deviation is None:
         return []
     return [
-        f"Share deviation {deviation:.1%} among {len(active)} accounts that used GPUs: this part "
-        "of the hours was used on another account's entitlement. An account that asks for less "
-        "than its share is not wronged by that."
+        f"Share deviation {percent(deviation)} among {len(active)} accounts that used GPUs: this "
+        "part of the hours was used on another account's entitlement. An account that asks for "
+        "less than its share is not wronged by that."
     ]
 
 
@@ -248,7 +248,7 @@ def _waits(facts: _Facts) -> Table:
         _ACCOUNT,
         column("runs", "Runs", "integer", "Runs that started in the period."),
         column("p50_s", "Median wait", "duration_s", "Half waited no longer (nearest rank)."),
-        column("p90_s", "9 in 10", "duration_s", "Nine in ten waited no longer."),
+        column("p90_s", "9 in 10 within", "duration_s", "Nine in ten waited no longer."),
         column("max_s", "Longest", "duration_s", "The longest wait."),
     )
     rows = [
@@ -280,15 +280,15 @@ def _gpu_types(facts: _Facts, by_type: Mapping[str, Usage]) -> Table:
 def _energy(facts: _Facts, unallocated: tuple[int, int, int]) -> Table:
     columns = (
         column("owner", "Owner", "text", "Whose energy it is."),
-        column("idle_mj", "Idle part", "energy_mj", "What the GPUs draw without work, in mJ."),
-        column("active_mj", "Active part", "energy_mj", "What work added, in mJ."),
+        column("idle_mj", "Idle part", "energy_mj", "What the GPUs draw without work."),
+        column("active_mj", "Active part", "energy_mj", "What work added."),
         CARBON,
     )
     use = total(facts.usage.values())
     known = use.energy_mj is not None
     rows = [
         (
-            facts.account,
+            "all accounts" if facts.standing.parent is None else facts.account,
             use.idle_mj if known else None,
             use.active_mj if known else None,
             use.carbon_mg,
@@ -308,13 +308,19 @@ def _unallocated(db: sqlite3.Connection, cluster: str, period: Period) -> tuple[
     return row
 
 
+_STEPS = {
+    "day": "The day, local time.",
+    "week": "First day of the week, local time.",
+    "month": "Calendar month, local time.",
+}
+
+
 def _series(
     facts: _Facts, daily: Mapping[tuple[str, str], Usage], groups: Mapping[str, str]
 ) -> Table:
     step = "day" if facts.period.days <= 31 else "week" if facts.period.days <= 190 else "month"
     columns = (
-        column("step", step.capitalize(), "text", f"First day of the {step}, local time."
-               if step != "month" else "Calendar month, local time."),
+        column("step", step.capitalize(), "text", _STEPS[step]),
         _ACCOUNT, FGE_HOURS, ENERGY, CARBON,
     )  # fmt: skip
     bucket = {key: (_bucket(key[0], step), groups[key[1]]) for key in daily}

@@ -66,7 +66,7 @@ def _footprint(hours: dict[int, int], grid: Grid | None, source: str | None) -> 
     if grid is None:
         return Footprint(energy_mj, None, None, None, None)
     co2_mg, fallback_mj = grid.carbon(hours)
-    remark = "; the factor is another year's" if fallback_mj else ""
+    remark = "; no factor covers that time, so the nearest one was used" if fallback_mj else ""
     factor, pue = (
         _mean(hours, at) / 1000 for at in (lambda ts: grid.factor_at(ts)[0], grid.pue_at)
     )

@@ -247,11 +247,9 @@ def _energy(energy: Sequence[tuple[Any, ...]], version: int) -> Table:
         column("node", "Node", "text", "Where the GPU is."),
         column("model", "Model", "text", "Model of the board."),
         column("device_uuid", "GPU", "text", "UUID of the board."),
-        column(
-            "idle_mj", "Idle part", "energy_mj", "What the held GPU draws without work, in mJ."
-        ),
-        column("active_mj", "Active part", "energy_mj", "What the run's work added, in mJ."),
-        column("energy_mj", "Energy", "energy_mj", "Idle and active part together, in mJ."),
+        column("idle_mj", "Idle part", "energy_mj", "What the held GPU draws without work."),
+        column("active_mj", "Active part", "energy_mj", "What the run's work added."),
+        column("energy_mj", "Energy", "energy_mj", "Idle and active part together."),
         column("util", "Busy", "ratio", "Mean utilisation while it was measured."),
         column("measured_s", "Measured", "duration_s", "For how long it was measured."),
         column("method", "Method", "text", "How the energy was found."),
@@ -264,7 +262,7 @@ def _energy(energy: Sequence[tuple[Any, ...]], version: int) -> Table:
 def _carbon(runs: list[dict[str, Any]], found: dict[int, Footprint], version: int) -> Table:
     columns = (
         _RESTART,
-        column("energy_mj", "Energy", "energy_mj", "GPU energy of the run, in mJ."),
+        column("energy_mj", "Energy", "energy_mj", "GPU energy of the run."),
         CARBON,
         column(
             "g_per_kwh", "Grid, g CO2e/kWh", "text", "Factor of the run's hours, mean by energy."

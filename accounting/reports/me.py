@@ -78,7 +78,9 @@ def _summary(
         CARBON,
         MEASURED,
         column("wait_p50_s", "Median wait", "duration_s", "Half of the runs waited no longer."),
-        column("wait_p90_s", "Wait, 9 in 10", "duration_s", "Nine in ten waited no longer."),
+        column(
+            "wait_p90_s", "Wait, 9 in 10 within", "duration_s", "Nine in ten waited no longer."
+        ),
     )
     waits = waits_of_user(db, scope, period)
     known = use.util_known_milli_s

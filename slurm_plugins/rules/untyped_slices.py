@@ -6,7 +6,8 @@ these types", hence, where the nodes in reach have slices:
 
 * the job's other entries name one type: the untyped ones get it (Slurm refuses a mixture);
 * one whole type: the request gets that type;
-* several whole types: the nodes with slices are excluded, which Slurm enforces;
+* several whole types: the nodes with slices are excluded, which Slurm enforces; a change of a
+  pending job has to name them itself, since the list that it has is not shown;
 * only slices, or nothing left after that: refused, naming the types to choose from.
 
 A job that wants a slice names its type, or its memory.
@@ -53,7 +54,7 @@ def _typed(request: JobRequest, site: Site, type_: str, code: str) -> Outcome:
     told = note(
         code,
         asked=_untyped(request),
-        given=as_text(ask for ask in changed.gpus if ask.type == type_),
+        given=as_text(ask for ask in changed.gpus if ask not in request.gpus),
         type=type_,
         where=site.where(request),
     )
@@ -67,6 +68,9 @@ def _kept_off(request: JobRequest, site: Site, whole: list[str | None]) -> Outco
         node.name for node in pool.nodes if any(site.types[s.type].is_slice for s in node.gpus)
     ]
     folded = str(NodeSet.fromlist(barred, resolver=RESOLVER_NOGROUP))
+    if not request.exc_known:
+        told = note("FW206", asked=_untyped(request), where=site.where(request), nodes=folded)
+        return Outcome(request, rejection=told)
     excluded = f"{request.exc_nodes},{folded}" if request.exc_nodes else folded
     changed = msgspec.structs.replace(request, exc_nodes=excluded)
     # Excluding a required node is an error to Slurm.

@@ -62,7 +62,7 @@ def test_sentences_say_the_direction_and_the_units(used):
     words = [row["sentence"] for row in named(report(used), "headlines").records()]
     assert words[0] == (
         "a used 50.0 % of the whole cluster's GPU time and is entitled to 40.0 %: "
-        "10.0 points more than its share."
+        "10.0 percentage points more than its share."
     )
     assert "50.0 % kept the GPUs busy and 30.0 % were held but idle; for 20.0 % nobody" in words[1]
     assert words[2] == "No run started in this period."
@@ -78,7 +78,7 @@ def test_share_and_use_of_the_children(used):
     assert rows["a1"]["used"] == 0.6
     assert rows["a1"]["difference"] == pytest.approx(-0.15)
     assert rows["a2"]["energy_mj"] == KWH
-    assert "Share deviation 15.0% among 2 accounts" in table.notes[0]
+    assert "Share deviation 15.0 % among 2 accounts" in table.notes[0]
 
 
 def test_both_splits_of_the_hours_make_the_whole(used):

@@ -50,6 +50,10 @@ def test_flags_and_back(flags, fields):
     assert job_fields(shlex.split(as_flags(fields))) == fields
 
 
+def test_counts_per_task_are_written_as_the_flag_takes_them():
+    assert as_flags({"tres_per_task": "gres/gpu:a100=2"}) == "--gpus-per-task=a100:2"
+
+
 def test_flags_that_nobody_looks_at():
     assert passed_over(["--gpu=1", "-n1", "--mem", "4G", "job.sh"]) == ["--gpu=1", "--mem"]
     assert passed_over(["--gres=gpu:1", "job.sh"]) == []

@@ -158,6 +158,7 @@ class TestUntypedSlices:
         out = untyped_slices(JobRequest(gpus=gpus), DEMO)
         assert types(out) == ["a100", "a100"]
         assert out.notes[0].code == "FW205"
+        assert out.notes[0].text.startswith("gpu:4 -> gpu:a100:4: ")
 
     def test_a_thousand_nodes_with_slices_fit_in_the_field(self):
         nodes = {f"m{i:04d}": ("p", {"a100_1g.5gb": 7}) for i in range(1000)}
