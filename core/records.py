@@ -107,7 +107,8 @@ class JobRequest(msgspec.Struct, frozen=True, kw_only=True):
     """What a job asks for, in normal form; rules see this and never a Slurm string.
 
     `gpus` are the GPU entries with the level they were written at. Numbers that the job left
-    open are None.
+    open are None. `exc_known` is False in a change of a job that does not set the excluded nodes:
+    Slurm does not show which a pending job has.
     """
 
     gpus: tuple[GpuAsk, ...] = ()
@@ -119,6 +120,7 @@ class JobRequest(msgspec.Struct, frozen=True, kw_only=True):
     features: str | None = None
     req_nodes: str | None = None
     exc_nodes: str | None = None
+    exc_known: bool = True
     reservation: str | None = None
     num_tasks: int | None = None
     cpus_per_task: int | None = None

@@ -114,7 +114,7 @@ def _decide(
         return Decision()
     fields = jobdesc.overlaid(job, record)
     try:
-        parsed = jobdesc.parse(fields)
+        parsed = jobdesc.parse(fields, exc_known=record is None or "exc_nodes" in job)
         if not wanted(parsed.request):
             return Decision()
         if _unusable(policy):

@@ -56,12 +56,13 @@ PLACING = (
     "partition",
     "req_nodes",
     "exc_nodes",
-    "num_tasks",
-    "ntasks_per_node",
-    "min_nodes",
-    "max_nodes",
+    "reservation",
 )
-"""The fields that decide whether and where GPUs can be given."""
+"""The fields that decide which GPUs can be given.
+
+Not the counts of nodes and tasks: Slurm itself refuses what is too many, and of a job's record it
+does not show the tasks.
+"""
 
 # NO_VAL and INFINITE of Slurm's 16-bit fields; every other number here has 32 bits.
 _SHORT_FIELDS = frozenset({"cpus_per_task", "ntasks_per_node", "ntasks_per_gpu"})
@@ -100,8 +101,8 @@ def concerns_gpus(job: Fields) -> bool:
     return any(name in job and _is_set(name, job[name]) for name in PLACING)
 
 
-def parse(fields: Fields) -> Parsed:
-    """Read the fields of a job.
+def parse(fields: Fields, *, exc_known: bool = True) -> Parsed:
+    """Read the fields of a job; `exc_known`: what it excludes by now is among them.
 
     Raises:
         GrammarError: a GRES string cannot be read; `part` is the faulty piece.
@@ -119,7 +120,8 @@ def parse(fields: Fields) -> Parsed:
             remedy=f"name at most {MAX_GPU_ENTRIES}",
         )
     exported = frozenset(ENVIRONMENT.values()) & fields.keys()
-    return Parsed(_request(fields, gpus), entries, texts, exported)
+    request = msgspec.structs.replace(_request(fields, gpus), exc_known=exc_known)
+    return Parsed(request, entries, texts, exported)
 
 
 def edits(before: Parsed, after: JobRequest, spelling: Spelling) -> dict[str, str]:

@@ -130,6 +130,12 @@ _TABLE = (
         "Nothing to do; write the type in every GPU option.",
     ),
     Message(
+        "FW206",
+        "Change would reach slices",
+        "{asked}: {where} has MIG slices; name a type, or exclude them: ExcNodeList={nodes}",
+        "Change the nodes to exclude in the same scontrol update, together with your own.",
+    ),
+    Message(
         "FW301",
         "Type's spelling mended",
         "{asked} -> {given}: {type} is how this cluster spells it",

@@ -352,7 +352,8 @@ end
 local function check_gres(value, spelling)
   local prefix = spelling == "slash" and "gres/" or "gres:"
   for item in (value .. ","):gmatch("([^,]*),") do
-    local other_tres = spelling == "slash" and item:match("^[%a_]+[^=]*=%d+$") ~= nil
+    local other_tres = spelling == "slash" and item:find("^%a") and not item:find("^gres[:/]")
+      and not item:find("^gpu")
     if item:sub(1, #prefix) ~= prefix and not other_tres then return false end
   end
   return true
@@ -454,7 +455,12 @@ end
 
 local function apply(verb, job_desc, job, record)
   read_rest(job_desc, job)
-  if record then read_rest(record.source, record.copy) else read_environment(job_desc, job) end
+  if record then
+    read_rest(record.source, record.copy)
+    record.copy.reservation = record.source.resv_name
+  else
+    read_environment(job_desc, job)
+  end
   local long = overlong(job) or (record and overlong(record.copy))
   if long then return refuse(verb, "fairwatt FW003: " .. long .. " is too long; shorten it") end
   local id, spelling = next_id(), server_spelling()

@@ -60,6 +60,19 @@ NUMBERS = {
     "begin_time": 0,
     "pn_min_memory": 1.8446744073709552e19,
 }
+NOT_IN_RECORDS = frozenset(
+    [
+        "req_nodes",
+        "exc_nodes",
+        "reservation",
+        "num_tasks",
+        "cpus_per_task",
+        "ntasks_per_node",
+        "ntasks_per_gpu",
+        "argc",
+    ]
+)
+"""What a script cannot read of a job that is there already (measured on 22.05)."""
 READ_ONLY = {"user_id": 1000, "group_id": 1000, "argc": 0}
 
 
@@ -243,6 +256,7 @@ class Hook:
         """Call slurm_job_modify; `record` is the job as it is."""
         self.modifying = True
         job, old = _Job(self, fields, None), _Job(self, record, None)
+        old.hidden = NOT_IN_RECORDS
         proxies = (job.proxy(self._lua), old.proxy(self._lua))
         return self._outcome("slurm_job_modify", job, *proxies, None, float(uid))
 
@@ -280,6 +294,7 @@ class _Job:
         self, hook: Hook, fields: dict[str, Any], environment: dict[str, str] | None
     ) -> None:
         self.hook = hook
+        self.hidden: frozenset[str] = frozenset()
         self.failing: set[str] = set(fields.pop("__failing__", ()))
         self.before: dict[str, Any] = {**NUMBERS, **READ_ONLY, **fields}
         self.now = dict(self.before)
@@ -299,7 +314,7 @@ class _Job:
     def _read(self, name: str) -> Any:
         if name == "gres":
             name = "tres_per_node"
-        value = self.now.get(name)
+        value = None if name in self.hidden else self.now.get(name)
         return float(value) if isinstance(value, int) else value
 
     def _write(self, name: str, value: Any) -> None:

@@ -203,6 +203,18 @@ class TestModify:
         assert self.update(lab, pending, "Gres=gpu:A100:2").returncode == 0
         assert show(lab, pending)["TresPerNode"] == "gres:gpu:a100:2"
 
+    def test_what_a_job_excludes_outlives_any_change(self, lab):
+        """Slurm does not show it to the hook; it must not be written over."""
+        job = submit(lab, "-p", "all", "--gpus=1", "-x", "gpu01", "--begin=now+1hour").job_id
+        assert show(lab, job)["ExcNodeList"] == "gpu01,mig01"
+        assert self.update(lab, job, "NumNodes=1").returncode == 0
+        assert self.update(lab, job, "Partition=gpu,mig").returncode != 0
+        assert "FW206" in lab.log_text("slurmctld")
+        assert show(lab, job)["ExcNodeList"] == "gpu01,mig01"
+        assert self.update(lab, job, "ExcNodeList=gpu02").returncode == 0
+        assert show(lab, job)["ExcNodeList"] == "gpu02,mig01"
+        lab.run(["scancel", str(job)])
+
     def test_the_merged_job_is_judged(self, lab, pending):
         assert self.update(lab, pending, "Partition=mig").returncode != 0
         assert self.update(lab, pending, "TimeLimit=5").returncode == 0

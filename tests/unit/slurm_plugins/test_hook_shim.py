@@ -368,6 +368,13 @@ def test_a_change_of_a_job_with_implied_gpus_is_asked_about(hook, far):
     assert far.lines == []
 
 
+def test_the_other_entries_of_a_mixed_list_stay_as_they_were_written(tmp_path, far):
+    hook = Hook(tmp_path, far, release="24.11")
+    for cpus in ("cpu:2", "cpu=2", "license/ansys@host=1"):
+        out = hook.submit({"tres_per_task": f"{cpus},gres/gpu:A100:1"})
+        assert out.fields["tres_per_task"] == f"{cpus},gres/gpu:a100=1"
+
+
 def test_missing_or_broken_settings_give_defaults_and_a_line_in_the_log(tmp_path, far):
     for text in (None, "return 5", "syntax error here", "return { deadline_ms = 'x' }"):
         hook = Hook(tmp_path, far, settings=text)
@@ -401,6 +408,18 @@ class TestModify:
         out = hook.modify({"tres_per_node": ""}, dict(PENDING))
         assert out.accepted
         assert out.fields == {}
+
+    def test_nodes_that_the_job_excludes_are_never_overwritten(self, hook):
+        """The record does not show them."""
+        untyped = {**PENDING, "tres_per_node": "gres:gpu:1", "exc_nodes": "gpu01"}
+        assert hook.modify({"min_nodes": 2}, dict(untyped)).fields == {}
+        out = hook.modify({"partition": "all"}, dict(untyped))
+        assert (out.accepted, out.fields) == (False, {})
+        assert "FW206" in out.logged[0]
+
+    def test_the_reservation_of_the_job_is_told(self, hook, far):
+        hook.modify({"partition": "mig"}, {**PENDING, "resv_name": "course"})
+        assert json.loads(far.lines[-1])["record"]["reservation"] == "course"
 
     def test_root_passes(self, hook, far):
         out = hook.modify({"tres_per_node": "gres:gpu:h10:1"}, dict(PENDING), uid=0)
