@@ -60,18 +60,16 @@ NUMBERS = {
     "begin_time": 0,
     "pn_min_memory": 1.8446744073709552e19,
 }
-NOT_IN_RECORDS = frozenset(
-    [
-        "req_nodes",
-        "exc_nodes",
-        "reservation",
-        "num_tasks",
-        "cpus_per_task",
-        "ntasks_per_node",
-        "ntasks_per_gpu",
-        "argc",
-    ]
-)
+NOT_IN_RECORDS = {
+    "req_nodes",
+    "exc_nodes",
+    "reservation",
+    "num_tasks",
+    "cpus_per_task",
+    "ntasks_per_node",
+    "ntasks_per_gpu",
+    "argc",
+}
 """What a script cannot read of a job that is there already (measured on 22.05)."""
 READ_ONLY = {"user_id": 1000, "group_id": 1000, "argc": 0}
 
@@ -294,7 +292,7 @@ class _Job:
         self, hook: Hook, fields: dict[str, Any], environment: dict[str, str] | None
     ) -> None:
         self.hook = hook
-        self.hidden: frozenset[str] = frozenset()
+        self.hidden: set[str] = set()
         self.failing: set[str] = set(fields.pop("__failing__", ()))
         self.before: dict[str, Any] = {**NUMBERS, **READ_ONLY, **fields}
         self.now = dict(self.before)
