@@ -68,7 +68,7 @@ install_python() {
 
 build_fakes() {
     if command -v gcc >/dev/null; then
-        make --no-print-directory fakes
+        make --no-print-directory --silent fakes
     else
         say "no C compiler: the fake NVML library is not built"
     fi
