@@ -101,7 +101,7 @@ def _share_bullets(accounts: Sequence[Mapping[str, Any]]) -> Figure:
         sentence = (
             f"Farthest from its share: {widest['account']} used {percent(widest['used'])} and is "
             f"entitled to {percent(widest['entitled'])}, "
-            f"{abs(100 * widest['difference']):.1f} points {direction}."
+            f"{abs(100 * widest['difference']):.1f} percentage points {direction}."
         )
     drawing = charts.bullets(lines, label=sentence)
     return Figure("accounts", "Share and use", sentence, drawing, charts.bullet_legend())
@@ -120,8 +120,9 @@ def _use_bars(table: Table) -> Figure:
     totals = {step: sum(by_key.get((step, name)) or 0 for name in names) for step in steps}
     top = max(totals, key=totals.__getitem__)
     unit = table.columns[0].title.lower()
+    when = {"day": "on", "week": "in the week of"}.get(unit, "in")
     sentence = (
-        f"{sum(totals.values()):,.0f} full-GPU hours in all; most in the {unit} of {top} "
+        f"{sum(totals.values()):,.0f} full-GPU hours in all; most {when} {top} "
         f"({totals[top]:,.0f} h)."
     )
     if unit != "day":

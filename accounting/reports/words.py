@@ -149,7 +149,8 @@ def _share(summary: Mapping[str, Any], parent: str | None) -> tuple[str, str]:
     if abs(points) < 0.5:
         verdict = "as much as its share"
     else:
-        verdict = f"{abs(points):.1f} points {'more' if points > 0 else 'less'} than its share"
+        more = "more" if points > 0 else "less"
+        verdict = f"{abs(points):.1f} percentage points {more} than its share"
     return percent(used), (
         f"{name} used {percent(used)} of {of} GPU time and is entitled to {percent(entitled)}: "
         f"{verdict}."

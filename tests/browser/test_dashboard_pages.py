@@ -233,3 +233,48 @@ def test_print_shows_numbers_and_no_controls(open_page, base):
     page.emulate_media(media="print")
     assert not page.locator("form.persona").is_visible()
     assert page.locator("h1").is_visible()
+
+
+TOO_WIDE = """[...document.querySelectorAll('.scroll')]
+    .filter(box => box.checkVisibility({contentVisibilityAuto: true}))
+    .filter(box => box.scrollWidth > box.clientWidth + 1)
+    .map(box => `${box.ariaLabel}: ${box.scrollWidth} in ${box.clientWidth}`)"""
+LONG_CELLS = """document.querySelectorAll('#jobs tbody tr').forEach(row => {
+    row.cells[2].textContent = '✕ OUT_OF_MEMORY';
+    row.cells[3].textContent = '2 × nvidia_a100_80gb_pcie_1g.10gb, 1 × nvidia_h100_nvl_7g.94gb';
+    row.cells[5].textContent = row.cells[6].textContent = '12 d 23 h';
+})"""
+
+
+def test_the_last_jobs_fit_a_laptop_whatever_they_are_called(open_page, base):
+    page = open_page()
+    look_as(page, base, "ada")
+    page.evaluate(LONG_CELLS)
+    assert page.evaluate(TOO_WIDE) == []
+
+
+def test_all_sums_are_seen_without_scrolling(open_page, base):
+    page = open_page()
+    look_as(page, base, "hana")
+    page.click("#summary > details > summary")
+    assert page.evaluate(TOO_WIDE) == []
+
+
+def test_on_paper_nothing_leaves_its_card(open_page, base, store):
+    page = open_page()
+    look_as(page, base, "hana")
+    page.emulate_media(media="print")
+    page.set_viewport_size({"width": 688, "height": 1000})  # A4 less 14 mm on either side
+    for path in ("/dept/physics?period=last-month", "/me", f"/jobs/campus/{newest_job(store)}"):
+        page.goto(f"{base}{path}")
+        assert page.evaluate(TOO_WIDE) == []
+        assert page.evaluate("document.documentElement.scrollWidth") <= 688
+
+
+def newest_job(store):
+    db = sqlite3.connect(store)
+    (job_id,) = db.execute(
+        "SELECT max(job_id) FROM run JOIN run_energy USING (run_id) WHERE account = 'qcd'"
+    ).fetchone()
+    db.close()
+    return job_id

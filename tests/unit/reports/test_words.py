@@ -39,8 +39,8 @@ def share_sentence(entitled, used, parent="root"):
 
 
 def test_direction_is_in_words():
-    assert share_sentence(0.5, 0.4).endswith("10.0 points less than its share.")
-    assert share_sentence(0.4, 0.5).endswith("10.0 points more than its share.")
+    assert share_sentence(0.5, 0.4).endswith("10.0 percentage points less than its share.")
+    assert share_sentence(0.4, 0.5).endswith("10.0 percentage points more than its share.")
     assert share_sentence(0.5, 0.502).endswith("as much as its share.")
     assert "without a share" in share_sentence(0.0, 0.1)
     assert "its share is unknown" in share_sentence(None, 0.1)
