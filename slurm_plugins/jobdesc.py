@@ -43,6 +43,8 @@ ENVIRONMENT: dict[Level, str] = {
     "task": "SLURM_GPUS_PER_TASK",
     "socket": "SLURM_GPUS_PER_SOCKET",
 }
+TRES_PER_TASK = "SLURM_TRES_PER_TASK"
+"""What sbatch exports for --gpus-per-task since 23.11, in the spelling of the field itself."""
 """What sbatch exports into the job; an srun in it takes these as options of its step."""
 
 FLAGS: dict[Level, str] = {
@@ -119,7 +121,7 @@ def parse(fields: Fields, *, exc_known: bool = True) -> Parsed:
             part=f"entry {MAX_GPU_ENTRIES + 1}",
             remedy=f"name at most {MAX_GPU_ENTRIES}",
         )
-    exported = frozenset(ENVIRONMENT.values()) & fields.keys()
+    exported = frozenset((*ENVIRONMENT.values(), TRES_PER_TASK)) & fields.keys()
     request = msgspec.structs.replace(_request(fields, gpus), exc_known=exc_known)
     return Parsed(request, entries, texts, exported)
 
@@ -141,6 +143,8 @@ def edits(before: Parsed, after: JobRequest, spelling: Spelling) -> dict[str, st
             )
         if new != old and ENVIRONMENT[level] in before.exported:
             changed[ENVIRONMENT[level]] = _as_option(new)
+    if TRES_PER_TASK in before.exported and LEVELS["task"] in changed:
+        changed[TRES_PER_TASK] = changed[LEVELS["task"]]
     return changed
 
 

@@ -36,6 +36,7 @@ local NUMBER_FIELDS = {
 -- sbatch exports these; srun inside the job reads them as its own options, so they must agree.
 local ENVIRONMENT = {
   "SLURM_GPUS", "SLURM_GPUS_PER_NODE", "SLURM_GPUS_PER_TASK", "SLURM_GPUS_PER_SOCKET",
+  "SLURM_TRES_PER_TASK", -- 23.11 and later, beside SLURM_GPUS_PER_TASK or in its place
 }
 -- What an answer may change, and how each value is checked.
 local WRITABLE = {

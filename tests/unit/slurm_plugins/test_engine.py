@@ -80,6 +80,16 @@ def test_the_environment_that_sbatch_exports_follows():
     assert decide(job, POLICY).edits["SLURM_GPUS"] == "a100_3g.20gb:1"
 
 
+def test_newer_releases_export_what_a_task_gets_as_the_field_says_it():
+    """24.11 keeps sbatch's SLURM_TRES_PER_TASK: srun in the job would still ask for 20gb."""
+    text = "cpu=3,gres/gpu:20gb=1"
+    job = {"tres_per_task": text, "SLURM_TRES_PER_TASK": text, "std_in": "/dev/null"}
+    edits = decide(job, POLICY).edits
+    assert edits["tres_per_task"] == "cpu=3,gres/gpu:a100_3g.20gb=1"
+    assert edits["SLURM_TRES_PER_TASK"] == edits["tres_per_task"]
+    assert "SLURM_GPUS_PER_TASK" not in edits
+
+
 def test_srun_is_told_what_to_write_since_its_step_repeats_the_request():
     out = decide({"tres_per_node": "gres/gpu:20gb:1", "argc": 1}, POLICY)
     assert not out.accepted
