@@ -19,7 +19,15 @@ from fairwatt.core.errors import GrammarError
 from fairwatt.core.records import Run
 from fairwatt.core.tres import parse_tres
 
-__all__ = ["Changes", "GpuPart", "gpu_parts", "mark_days", "rank_restarts", "upsert_runs"]
+__all__ = [
+    "Changes",
+    "GpuPart",
+    "gpu_parts",
+    "lowered_restarts",
+    "mark_days",
+    "rank_restarts",
+    "upsert_runs",
+]
 
 REQUEUE_GAP_S = 300
 """A run submitted this soon after another run of the same job ended continues it."""
@@ -117,6 +125,21 @@ def rank_restarts(runs: Sequence[Mapping[str, Any]]) -> list[int]:
     return ranks
 
 
+def lowered_restarts(runs: Sequence[Mapping[str, Any]]) -> list[int]:
+    """Return the restart counts that sacct told, each at least one below that of the next try.
+
+    Slurm 24.11 notes a run that is requeued within seconds with the count of the try after it.
+    """
+    counts = [int(run["restart_cnt"]) for run in runs]
+    submits = [run["submit_ts"] for run in runs]
+    for index in range(len(runs) - 2, -1, -1):
+        # Several records of one submit are a resized job: their counts are places.
+        alone = submits.count(submits[index]) == 1
+        if alone and _continues(runs[index], runs[index + 1]):
+            counts[index] = min(counts[index], max(0, counts[index + 1] - 1))
+    return counts
+
+
 def _continues(before: Mapping[str, Any], run: Mapping[str, Any]) -> bool:
     if before["submit_ts"] == run["submit_ts"]:
         return True
@@ -142,15 +165,15 @@ def _upsert(
         run_id = connection.execute(_INSERT, values).lastrowid
     else:
         run_id = match["run_id"]
-        if not row.restarts_known:
-            values["restart_cnt"] = match["restart_cnt"]
+        # Settled when the run was first read, and by what is known of the other runs.
+        values["restart_cnt"] = match["restart_cnt"]
         if all(match[name] == values[name] for name in _COLUMNS):
             return False
         connection.execute(_UPDATE, {**values, "run_id": run_id})
     _write_parts(connection, int(run_id or 0), parts)
     _mark(connection, [values] if match is None else [match, values], zone, now_ts)
-    if known and not row.restarts_known:
-        _rerank(connection, row.run.key.cluster, row.run.key.job_id)
+    if known:
+        _rerank(connection, row)
     return True
 
 
@@ -224,14 +247,15 @@ def _mark(
     )
 
 
-def _rerank(connection: sqlite3.Connection, cluster: str, job_id: int) -> None:
+def _rerank(connection: sqlite3.Connection, row: SacctRun) -> None:
+    ranked = lowered_restarts if row.restarts_known else rank_restarts
     runs = sorted(
-        _known(connection, cluster, job_id),
+        _known(connection, row.run.key.cluster, row.run.key.job_id),
         key=lambda run: (run["submit_ts"], run["start_ts"] or 2**62, run["run_id"]),
     )
     changed = [
         (rank, run["run_id"])
-        for rank, run in zip(rank_restarts(runs), runs, strict=True)
+        for rank, run in zip(ranked(runs), runs, strict=True)
         if rank != run["restart_cnt"]
     ]
     # Through negative counts: two records of one submit may have to change places.

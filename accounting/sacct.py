@@ -34,7 +34,7 @@ FIELDS = (
     *("NNodes", "NCPUS", "ReqTRES", "AllocTRES", "TimelimitRaw", "TotalCPU"),
     *("ConsumedEnergyRaw", "NodeList"),
 )
-# SLUID and Restarts came with 25.11 and 24.11; a site may lack others.
+# SLUID and Restarts are offered by 24.11, not by 22.05; a site may lack others.
 OPTIONAL_FIELDS = ("SLUID", "DBIndex", "Restarts", "AdminComment")
 LAST_FIELD = "JobName"
 

@@ -1,7 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 from __future__ import annotations
 
+import dataclasses
+
 import pytest
+from msgspec.structs import replace
 
 from fairwatt.accounting.quality import RunFlag
 from fairwatt.accounting.runs import UNTYPED, GpuPart, gpu_parts, upsert_runs
@@ -116,6 +119,40 @@ def test_each_try_of_a_requeued_job_is_a_run(db, order):
     stored = db.execute("SELECT restart_cnt, elapsed_s FROM run ORDER BY submit_ts").fetchall()
     assert stored == [(0, 3889), (1, 4473), (2, 6122), (3, 2153)]
     assert sum(elapsed for _, elapsed in stored) == 16_637
+
+
+def counted(count, **changes):
+    """A row of a release that tells the restart count."""
+    row = sacct_run(**changes)
+    key = replace(row.run.key, restart_cnt=count)
+    return dataclasses.replace(row, run=replace(row.run, key=key), restarts_known=True)
+
+
+@pytest.mark.parametrize("order", [[0, 1, 2], [2, 1, 0]])
+def test_a_try_that_is_told_with_the_count_of_the_next_gets_its_own(db, order):
+    """Slurm 24.11, measured: requeued within a second, both tries are told with Restarts 1."""
+    first = {"DBIndex": "1", "Start": "1000", "End": "1001", "State": "REQUEUED"}
+    second = {"DBIndex": "2", "Submit": "1001", "Start": "1012", "End": "1014"}
+    other = {"DBIndex": "3", "Submit": "90000", "Start": "90001", "End": "90002"}
+    rows = [counted(1, **first), counted(1, **second), counted(0, **other)]
+    for index in order:
+        put(db, rows[index])
+    stored = db.execute("SELECT restart_cnt FROM run ORDER BY submit_ts").fetchall()
+    assert stored == [(0,), (1,), (0,)]
+    assert put(db, *rows) == 0
+
+
+def test_a_resized_job_that_tells_its_restarts_keeps_both_records(db):
+    first = counted(0, DBIndex="1", State="RESIZING")
+    second = counted(0, DBIndex="2", Start="1160", End="1200")
+    again = counted(1, DBIndex="3", Submit="1200", Start="1210", End="1220")
+    put(db, first, second, again)
+    assert put(db, second, again, first) == 0
+    assert db.execute("SELECT db_index FROM run ORDER BY start_ts").fetchall() == [
+        (1,),
+        (2,),
+        (3,),
+    ]
 
 
 def test_a_job_id_used_again_is_another_job(db):
