@@ -191,6 +191,20 @@ def m004_quality_and_dirt(db: Database) -> None:
     )
 
 
+@migrations()
+def m005_stray_hours(db: Database) -> None:
+    """Measured hours far from their run's time in Slurm, so that a day's rollup finds them."""
+    _execute_all(
+        db,
+        """CREATE TABLE stray_hour (
+            hour_ts INTEGER NOT NULL,
+            run_id INTEGER NOT NULL REFERENCES run ON DELETE CASCADE,
+            PRIMARY KEY (hour_ts, run_id)
+        ) STRICT, WITHOUT ROWID""",
+        "CREATE INDEX stray_hour_run ON stray_hour (run_id)",
+    )
+
+
 def _execute_all(db: Database, *statements: str) -> None:
     for statement in statements:
         db.execute(statement)

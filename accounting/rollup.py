@@ -14,13 +14,13 @@ from fairwatt.accounting.carbon import Grid, open_grid
 from fairwatt.accounting.days import cut, day_bounds, day_of, days_between, hour_pieces
 from fairwatt.accounting.quality import RunFlag
 from fairwatt.accounting.runs import GpuPart, mark_days
+from fairwatt.accounting.settle import EDGE_S
 from fairwatt.accounting.store import bump_data_version, get_meta, set_meta, transaction
 from fairwatt.accounting.usage import HourEnergy, RolledRun, Usage, day_usage, run_end
 
 __all__ = ["mark_open_days", "rollup"]
 
 BATCH_DAYS = 31
-EDGE_S = 3600  # a prolog or epilog may lie on the other side of midnight
 _ROLLED_UNTIL = "rolled_until_ts"
 
 Key = tuple[str, str, str, str, str]  # day, cluster, account, user, gpu_type
@@ -124,10 +124,14 @@ def _runs(
     connection: sqlite3.Connection, first_ts: int, last_ts: int
 ) -> Iterator[tuple[tuple[str, str, str], RolledRun]]:
     """Runs that touch the span, with cluster, account and user ("" for unknown)."""
+    span = {"a": first_ts - EDGE_S, "b": last_ts + EDGE_S, "first": first_ts, "last": last_ts}
     cursor = connection.execute(
-        f"{_RUN} WHERE end_ts >= ? AND coalesce(start_ts, end_ts) < ?"
-        f" UNION ALL {_RUN} WHERE end_ts IS NULL AND start_ts < ?",
-        (first_ts - EDGE_S, last_ts + EDGE_S, last_ts + EDGE_S),
+        f"{_RUN} WHERE end_ts >= :a AND coalesce(start_ts, end_ts) < :b"  # noqa: S608
+        f" UNION ALL {_RUN} WHERE end_ts IS NULL AND start_ts < :b"
+        f" UNION ALL {_RUN} WHERE run_id IN"
+        " (SELECT run_id FROM stray_hour WHERE hour_ts >= :first AND hour_ts < :last)"
+        " AND NOT (coalesce(end_ts, :b) >= :a AND coalesce(start_ts, end_ts) < :b)",
+        span,
     )
     for run_id, cluster, account, user, state, flags, *facts in cursor:
         eligible_ts, start_ts, end_ts, suspended_s, ncpus = facts

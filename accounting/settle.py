@@ -18,12 +18,16 @@ from fairwatt.accounting.days import cut, hour_pieces
 from fairwatt.accounting.runs import mark_days
 from fairwatt.accounting.store import transaction
 
-__all__ = ["Piece", "best_run", "settle"]
+__all__ = ["EDGE_S", "Piece", "best_run", "settle"]
 
 JOIN_SLACK_S = 60
 """Slurm's and the node's idea of a run's start and end may differ by this much."""
 
 HOUR_S = 3600
+EDGE_S = 3600
+"""So far from its run's start and end may energy lie and still be found by the run's times: a
+prolog or epilog may lie on the other side of midnight. What is farther is a stray hour."""
+
 BATCH = 500
 
 NodeRun = tuple[str, int, int]
@@ -308,3 +312,15 @@ def _replace_hours(
     )
     for row in old ^ new:
         mark_days(connection, row[1], row[1] + HOUR_S, zone)
+    _note_strays(connection, run_id)
+
+
+def _note_strays(connection: sqlite3.Connection, run_id: int) -> None:
+    """A node that died tells of the end when it is back: a day's rollup must still find it."""
+    connection.execute("DELETE FROM stray_hour WHERE run_id = ?", (run_id,))
+    connection.execute(
+        "INSERT INTO stray_hour (hour_ts, run_id) SELECT h.hour_ts, h.run_id"
+        " FROM run_hour h JOIN run r USING (run_id) WHERE h.run_id = ?"
+        " AND (h.hour_ts + ? <= r.start_ts - ? OR h.hour_ts > r.end_ts + ?)",
+        (run_id, HOUR_S, EDGE_S, EDGE_S),
+    )

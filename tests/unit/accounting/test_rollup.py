@@ -223,3 +223,28 @@ def test_energy_after_midnight_counts_though_the_run_ended_before(db):
     put(db, run_at(end - 100, end))
     roll(db)
     assert usage(db, "day, idle_mj") == [("2024-10-26", 30), ("2024-10-27", 5)]
+
+
+def test_a_node_that_tells_of_the_end_a_day_later_loses_nothing(db):
+    """Slurm ends the run at 22:00; the node comes back at 14:00 and charges its gap to it."""
+    start, end, back = NIGHT[1] - 10_800, NIGHT[1] - 7200, NIGHT[1] + 50_400
+    put(db, run_at(start, end, State="NODE_FAIL"))
+    node = Node()
+    ingest(db, [
+        node.up("GPU-a"),
+        node.start(7, start * 1000, whole("GPU-a")),
+        node.window("GPU-a", start * 1000, back * 1000, share(7, start * 1000, 6100, 7)),
+        node.end(7, start * 1000, back * 1000),
+    ])  # fmt: skip
+    roll(db)
+    assert usage(db, "sum(idle_mj), sum(active_mj)") == [(6100, 7)]
+    assert usage(db, "day, gpu_milli_s") == [("2024-10-27", 3_600_000), ("2024-10-28", 0)]
+    before = dump(db)
+    db.execute("INSERT INTO dirty_day VALUES ('2024-10-28')")  # without the day of the end
+    db.conn.commit()
+    roll(db)
+    assert dump(db) == before
+    put(db, run_at(start, back, State="NODE_FAIL"))
+    roll(db)
+    assert db.execute("SELECT count(*) FROM stray_hour").fetchone() == (0,)
+    assert usage(db, "sum(idle_mj), sum(active_mj)") == [(6100, 7)]
