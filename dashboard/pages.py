@@ -167,7 +167,7 @@ def _frame(scope: Scope) -> dict[str, Any]:
         "scope_words": _scope_words(scope),
         "departments": _departments(scope),
         "personas": identity.personas(db),
-        "as_of_ts": as_of_ts(db),
+        "as_of_ts": as_of_ts(db, _config()["site.cluster"]),
         "invented": invented_by(db),
         "zone": _config()["site.timezone"],
     }

@@ -6,6 +6,7 @@ from __future__ import annotations
 import sqlite3
 
 from fairwatt.accounting.store import get_meta
+from fairwatt.accounting.sync import last_import_ts
 
 __all__ = ["INVENTED_KEY", "as_of_ts", "invented_by"]
 
@@ -13,8 +14,14 @@ INVENTED_KEY = "invented"
 """Key of the meta table that names the invented university; absent in a real store."""
 
 
-def as_of_ts(db: sqlite3.Connection) -> int | None:
-    """Return the end of the newest run in the store, UTC epoch seconds; None if it is empty."""
+def as_of_ts(db: sqlite3.Connection, cluster: str) -> int | None:
+    """Return when the last import began, UTC epoch seconds: until then runs are known.
+
+    Before the first import, as in an invented year, the end of the newest run; None without any.
+    """
+    imported_ts = last_import_ts(db, cluster)
+    if imported_ts is not None:
+        return imported_ts
     newest: int | None = db.execute("SELECT MAX(end_ts) FROM run").fetchone()[0]
     return newest
 
