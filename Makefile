@@ -27,7 +27,7 @@ demo-check: setup ## as demo, but verify the figures, print them and end
 	@$(PYTHON) -m tests.lab.demo --check
 
 .PHONY: test
-test: setup ## everything: lint, unit, docs, packaging, live cluster, browser
+test: dist ## everything: lint, unit, docs, packaging, live cluster, browser, booted nodes
 	@$(MAKE) --no-print-directory lint
 	FAIRWATT_STRICT_SKIPS=1 $(PYTEST) -q -n 2 --dist loadgroup tests
 
@@ -36,7 +36,7 @@ unit: ## the quick tests only
 	$(PYTEST) -q -n 2 tests/unit tests/docs
 
 .PHONY: test-ansible
-test-ansible: setup ## the collection's roles on booted Debian nodes, each step's time printed
+test-ansible: dist ## the collection's roles on booted Debian nodes, each step's time printed
 	FAIRWATT_STRICT_SKIPS=1 $(PYTEST) -q -n 2 --dist loadgroup tests/ansible
 
 .PHONY: lint
