@@ -16,7 +16,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -128,10 +128,10 @@ def install_program(cluster: OneHostCluster) -> None:
 # -- the jobs ------------------------------------------------------------------------------------
 
 
-def submit_all(cluster: OneHostCluster) -> dict[str, list[int]]:
+def submit_all(cluster: OneHostCluster, mix: Sequence[Spec] = MIX) -> dict[str, list[int]]:
     """Submit the mix, print each answer of the hook, and return the job ids by label."""
     jobs: dict[str, list[int]] = {}
-    for spec in MIX:
+    for spec in mix:
         after = [f"--dependency=afterany:{jobs[spec.after][0]}"] if spec.after else []
         result = cluster.sbatch(
             [f"--job-name={spec.label}", f"--account={spec.account}", *spec.args, *after],
@@ -153,9 +153,9 @@ def _job_ids(cluster: OneHostCluster, spec: Spec, job_id: int | None) -> list[in
     return [] if job_id is None else [job_id]
 
 
-def steer(cluster: OneHostCluster, jobs: dict[str, list[int]]) -> None:
+def steer(cluster: OneHostCluster, jobs: dict[str, list[int]], mix: Sequence[Spec] = MIX) -> None:
     """Cancel the pending one and requeue the running one."""
-    by_fate = {spec.fate: jobs[spec.label] for spec in MIX}
+    by_fate = {spec.fate: jobs[spec.label] for spec in mix}
     cluster.run(["scancel", str(by_fate["cancelled"][0])])
     (requeued,) = by_fate["requeued"]
     cluster.wait_job(requeued, {"RUNNING"})
@@ -179,9 +179,9 @@ def steer(cluster: OneHostCluster, jobs: dict[str, list[int]]) -> None:
     )
 
 
-def finish(cluster: OneHostCluster, jobs: dict[str, list[int]]) -> None:
+def finish(cluster: OneHostCluster, jobs: dict[str, list[int]], mix: Sequence[Spec] = MIX) -> None:
     """Wait until every job has ended and give each array its tasks' ids."""
-    for spec in MIX:
+    for spec in mix:
         for job_id in list(jobs[spec.label]):
             cluster.wait_job(job_id, timeout_s=JOBS_S)
             rows = cluster.wait_recorded(job_id)

@@ -15,12 +15,13 @@ from pathlib import Path
 from tests.ansible.roots import FORKY, TRIXIE, base_root
 from tests.lab.daemons import Daemons
 from tests.lab.paths import Paths
+from tests.lab.waiting import LabError
 
-__all__ = ["HOST_RELEASE", "RELEASES", "SEARCH_PATH", "System"]
+__all__ = ["HOST_RELEASE", "OTHER_RELEASES", "System", "why_missing"]
 
 HOST_RELEASE = "22.05"
 SUITES = {"24.11": TRIXIE, "26.05": FORKY}
-RELEASES = (HOST_RELEASE, *SUITES)
+OTHER_RELEASES = tuple(SUITES)
 
 SEARCH_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 PROGRAMS = (
@@ -58,13 +59,25 @@ exec chroot {root} {program} "$@"
 """
 
 
+def why_missing(release: str) -> str | None:
+    """Build the release's root where the cache has none; why it cannot be had, None if it can."""
+    try:
+        base_root(SUITES[release])
+    except (LabError, OSError) as error:
+        return f"no root with Slurm {release}: {error}"
+    return None
+
+
 class System:
-    """What the Slurm programs of one cluster run on; `release` is one of RELEASES."""
+    """What the Slurm programs of one cluster run on.
+
+    Args:
+        release: HOST_RELEASE or one of OTHER_RELEASES, else KeyError.
+        paths: of the cluster.
+    """
 
     def __init__(self, release: str, paths: Paths) -> None:
-        if release not in RELEASES:
-            raise ValueError(f"release {release!r}: not one of {', '.join(RELEASES)}")
-        self._suite = SUITES.get(release)
+        self._suite = None if release == HOST_RELEASE else SUITES[release]
         self._paths = paths
         self._namespace = Path()
 

@@ -13,7 +13,8 @@ from fairwatt.accounting.quality import RunFlag
 from fairwatt.accounting.sacct import choose_fields, parse_duration_ms, parse_sacct
 from tests.unit.accounting.samples import FIELDS, line, sacct_run
 
-RECORDED = Path(__file__).parents[2] / "data" / "22.05"
+DATA = Path(__file__).parents[2] / "data"
+RECORDED = DATA / "22.05"
 
 
 def test_a_plain_row():
@@ -242,3 +243,38 @@ def test_recorded_22_05_answer():
     assert sorted(row.run.array_task_id for row in runs if row.run.array_job_id == 5) == [
         0, 1, 2, 3, 4, 5,
     ]  # fmt: skip
+
+
+@pytest.mark.parametrize("release", ["24.11", "26.05"])
+def test_recorded_answers_of_newer_releases(release):
+    """As tests.lab.record took them; the job's name was typed with a double quote."""
+    folder = DATA / release
+    fields = choose_fields((folder / "sacct-helpformat.txt").read_text())
+    assert {"SLUID", "DBIndex", "Restarts", "AdminComment"} <= set(fields)
+    runs, rejected = parse_sacct((folder / "sacct-ended.txt").read_text(), fields, "\x1f")
+    assert rejected == []
+    assert len(runs) == 12
+    assert {row.flags for row in runs} == {0}
+    assert all(row.restarts_known for row in runs)
+    # Both are one number of 64 bits, drawn per cluster: here 24.11's is beyond SQLite's integers.
+    assert {row.db_index is None for row in runs} == {release == "24.11"}
+    assert len({row.run.sluid for row in runs}) == len(runs)
+    by_name = {row.run.name: row.run for row in runs}
+    name = "pipe|new\nline `q` 's' `d` 100%s <script>alert(1)</script> \n tail\n"
+    assert by_name[name].alloc_tres == (
+        "billing=21,cpu=1,gres/gpu:a100=2,gres/gpu=2,mem=1000M,node=1"
+    )
+    assert '"given":"gpu:a100_3g.20gb:1"' in (by_name["decided"].decision or "")
+    assert by_name["per task"].alloc_tres == (
+        "billing=22,cpu=2,gres/gpu:a100=2,gres/gpu=2,mem=2000M,node=1"
+    )
+    cancelled = by_name["cancelme"]
+    assert (cancelled.state, cancelled.start_ts, cancelled.nodelist) == ("CANCELLED", None, None)
+    assert (by_name["fails"].exit_code, by_name["kill"].exit_signal) == (3, 9)
+    assert by_name["sus"].suspended_s == 3
+    tries = [row.run for row in runs if row.run.name == "requeued"]
+    assert [(run.state, run.key.restart_cnt) for run in tries] == [
+        ("REQUEUED", 0),
+        ("CANCELLED", 1),
+    ]
+    assert sorted(row.run.array_task_id for row in runs if row.run.name == "array") == [0, 1]

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The Slurm client against answers recorded from 22.05.8 and the JSON shapes of later versions."""
+"""The Slurm client against answers recorded from 22.05, 24.11 and 26.05."""
 
 from __future__ import annotations
 
@@ -15,7 +15,9 @@ from fairwatt.core.errors import CommandError, SlurmError
 from fairwatt.core.gres import Gres, Spelling
 from fairwatt.core.slurm import NodeFacts, PartitionFacts, SlurmClient, spelling_of_version
 
-RECORDED = Path(__file__).parents[2] / "data" / "22.05"
+DATA = Path(__file__).parents[2] / "data"
+RECORDED = DATA / "22.05"
+NEWER = {"24.11": (24, 11, 5), "26.05": (26, 5, 5)}
 
 Play = Callable[..., None]
 
@@ -34,8 +36,8 @@ def play(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Play:
     return put
 
 
-def recorded(name: str) -> str:
-    return f"cat {shlex.quote(str(RECORDED / name))}"
+def recorded(name: str, folder: Path = RECORDED) -> str:
+    return f"cat {shlex.quote(str(folder / name))}"
 
 
 OLD_SCONTROL = f"""
@@ -48,8 +50,31 @@ esac
 """
 
 
-def test_reads_the_nodes_of_22_05(play: Play) -> None:
-    play(scontrol=OLD_SCONTROL, sinfo=recorded("sinfo.json"))
+def new_scontrol(release: str) -> str:
+    """scontrol as recorded from a newer release by tests.lab.record."""
+    folder = DATA / release
+    return f"""
+case "$*" in
+  "show nodes --json") {recorded("nodes.json", folder)};;
+  *partitions*) {recorded("partitions.txt", folder)};;
+  *config*) {recorded("config.txt", folder)};;
+  ping) {recorded("ping.txt", folder)};;
+  *) exit 1;;
+esac
+"""
+
+
+@pytest.fixture(params=["22.05", *NEWER])
+def release(request: pytest.FixtureRequest, play: Play) -> str:
+    """A release whose recorded programs are on PATH."""
+    if request.param == "22.05":
+        play(scontrol=OLD_SCONTROL, sinfo=recorded("sinfo.json"))
+    else:
+        play(scontrol=new_scontrol(request.param), sinfo="exit 1")
+    return str(request.param)
+
+
+def test_reads_the_nodes_of_each_release(release: str) -> None:
     nodes = {node.name: node for node in SlurmClient().nodes()}
     assert nodes["gpu01"] == NodeFacts(
         name="gpu01",
@@ -68,8 +93,7 @@ def test_reads_the_nodes_of_22_05(play: Play) -> None:
     assert sorted(nodes) == ["gpu01", "gpu02", "h01", "mig01"]
 
 
-def test_reads_the_partitions_of_22_05(play: Play) -> None:
-    play(scontrol=OLD_SCONTROL)
+def test_reads_the_partitions_of_each_release(release: str) -> None:
     first, *others = SlurmClient().partitions()
     assert first == PartitionFacts(
         name="gpu",
@@ -82,10 +106,9 @@ def test_reads_the_partitions_of_22_05(play: Play) -> None:
     assert [(part.name, part.default) for part in others] == [("mig", False), ("all", False)]
 
 
-def test_reads_the_version_and_settings(play: Play) -> None:
-    play(scontrol=OLD_SCONTROL)
+def test_reads_the_version_and_settings_of_each_release(release: str) -> None:
     client = SlurmClient()
-    assert client.version() == (22, 5, 8)
+    assert client.version() == NEWER.get(release, (22, 5, 8))
     assert client.config()["ClusterName"] == "campus"
     assert "gres/gpu" in client.config()["AccountingStorageTRES"].split(",")
     assert client.is_up()
@@ -124,7 +147,7 @@ def new_node(**changes: Any) -> str:
     return f"echo {shlex.quote(json.dumps({'nodes': [{**node, **changes}], 'errors': []}))}"
 
 
-def test_reads_the_nodes_of_24_11(play: Play) -> None:
+def test_reads_flags_and_dots_in_the_shape_of_newer_releases(play: Play) -> None:
     play(scontrol=new_node())
     (node,) = SlurmClient().nodes()
     assert (node.state, node.flags) == ("MIXED", ("DRAIN",))
