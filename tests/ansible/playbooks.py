@@ -26,7 +26,6 @@ COLLECTION = REPOSITORY / "ansible"
 PLUGINS = Path(__file__).parent / "plugins"
 NAME = "fairwatt.cluster"
 _RECAP = re.compile(r"^(\S+)\s+: (ok=\d+.*)$", re.MULTILINE)
-_PYTHONS = {TRIXIE: "cp313", BOOKWORM: "cp311"}
 SETTINGS = {
     "site.timezone": "Europe/Berlin",
     "agent.proc_root": PROC_ROOT,
@@ -150,7 +149,8 @@ def _variables(site: BootedSite) -> dict[str, Any]:
 
 
 def _wheelhouse(suite: str) -> Path:
-    """What `make dist` made for the suite's Python."""
-    found = sorted((REPOSITORY / "dist").glob(f"fairwatt-*-wheelhouse-{_PYTHONS[suite]}.tar.gz"))
-    assert found, "no wheelhouse in dist/: run `make dist` first"
+    """What `make dist` made for the suite's Python: the archive for one, else the folder."""
+    forms = {TRIXIE: "fairwatt-*-wheelhouse-cp313.tar.gz", BOOKWORM: "wheelhouse-cp311"}
+    found = sorted((REPOSITORY / "dist").glob(forms[suite]))
+    assert found, f"no {forms[suite]} in dist/: run `make dist` first"
     return found[-1]

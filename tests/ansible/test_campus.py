@@ -46,11 +46,12 @@ def playbooks(campus: BootedSite, tmp_path_factory) -> Playbooks:
 
 @pytest.fixture(scope="module")
 def fresh_check(campus: BootedSite, playbooks: Playbooks) -> Outcome:
-    return playbooks.run("site", "--check", "--diff")
+    return playbooks.run("site", "--check")
 
 
 @pytest.fixture(scope="module")
 def slurm_conf_before(campus: BootedSite) -> str:
+    """The site's slurm.conf, the same on all its hosts."""
     return campus.controller.out("cat", SLURM_CONF)
 
 
@@ -106,10 +107,12 @@ def test_check_playbook_is_content(playbooks, first_run):
 
 
 def test_slurm_conf_got_one_include_and_kept_the_rest(campus, slurm_conf_before, first_run):
-    after = campus.controller.out("cat", SLURM_CONF).splitlines()
-    added = [line for line in after if line not in slurm_conf_before.splitlines()]
-    assert [line for line in added if not line.startswith("#")] == ["Include fairwatt.conf"]
-    assert [line for line in slurm_conf_before.splitlines() if line not in after] == []
+    before = slurm_conf_before.splitlines()
+    for node in campus.lab.nodes.values():
+        after = node.out("cat", SLURM_CONF).splitlines()
+        added = [line for line in after if line not in before]
+        assert [line for line in added if not line.startswith("#")] == ["Include fairwatt.conf"]
+        assert [line for line in before if line not in after] == []
 
 
 @pytest.mark.parametrize("host", list(UNITS))
@@ -220,11 +223,14 @@ def test_doctor_names_a_node_hook_that_is_gone(campus, first_run, broken):
     assert_names(node, hook)
 
 
-def test_doctor_names_an_agent_that_is_stopped(campus, first_run, broken):
+def test_doctor_and_check_name_an_agent_that_is_stopped(campus, playbooks, first_run, broken):
     node = campus.lab["gpu01"]
     broken.append(lambda: node.out("systemctl", "start", "fairwatt-agent"))
     node.out("systemctl", "stop", "fairwatt-agent")
     assert_names(node, "agent does not answer")
+    check = playbooks.run("check", "--limit=gpu01")
+    assert check.status != 0
+    assert "agent does not answer" in check.output, check.why()
 
 
 @pytest.mark.parametrize("host", ["gpu01", "acct"])
@@ -272,7 +278,8 @@ def removed(campus: BootedSite, playbooks: Playbooks, job: Submitted) -> Outcome
 
 def test_uninstall_leaves_slurm_as_it_was(campus, slurm_conf_before, removed):
     assert removed.status == 0, removed.why()
-    assert campus.controller.out("cat", SLURM_CONF) == slurm_conf_before
+    for node in campus.lab.nodes.values():
+        assert node.out("cat", SLURM_CONF) == slurm_conf_before
     done = submit(campus, "--gres=gpu:a100_3g.20gb:1")
     assert done.job_id is not None, done.said
     assert "fairwatt" not in done.said

@@ -63,13 +63,23 @@ def test_a_controller_whose_lua_cannot_load_the_hook_stops_the_play(small, playb
     finally:
         node.out("mv", f"{module}.away", module)
     assert outcome.status != 0
-    assert "lua-socket" in outcome.output, outcome.why()
+    assert "no module socket" in outcome.output, outcome.why()
 
 
 def test_an_unreachable_collector_stops_the_play(playbooks, untouched):
     outcome = playbooks.run("site", extra={"fairwatt_node_collector_url": NOBODY})
     assert outcome.status != 0
     assert NOBODY in outcome.output, outcome.why()
+
+
+def test_by_default_slurm_conf_is_the_admins_own(small, playbooks, untouched):
+    outcome = playbooks.run("site", extra={"fairwatt_controller_manage_slurm_conf": False})
+    assert outcome.status == 0, outcome.why()
+    for line in ("Include fairwatt.conf", "JobSubmitPlugins=lua"):
+        assert line in outcome.output
+    check = playbooks.run("check", extra={"fairwatt_controller_manage_slurm_conf": False})
+    assert check.status != 0
+    assert "Include fairwatt.conf" in check.output, check.why()
 
 
 # -- converge ------------------------------------------------------------------------------------
