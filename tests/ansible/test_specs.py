@@ -14,7 +14,6 @@ from tests.ansible.roles import COLLECTION, ROLES, defaults, entry_points, galax
 
 ROOT = COLLECTION.parent
 DOCS = ROOT / "docs"
-SET_BY = ("register: ", "fairwatt_install_now", "fairwatt_controller_news")
 
 
 def options(role: str) -> dict[str, dict[str, object]]:
@@ -91,9 +90,7 @@ def test_every_variable_of_a_spec_is_used(role: str) -> None:
     folder = COLLECTION / "roles" / f"fairwatt_{role}"
     parts = ("tasks", "templates", "vars", "handlers")
     text = "".join(
-        path.read_text(encoding="utf-8")
-        for part in parts
-        for path in (folder / part).glob("*")
+        path.read_text(encoding="utf-8") for part in parts for path in (folder / part).glob("*")
     )
     for name in options(role):
         assert name in text, name

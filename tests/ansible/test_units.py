@@ -1,0 +1,146 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The rendered units are understood by systemd and closed enough; the hooks do what they say."""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+from pathlib import Path
+
+import jinja2
+import pytest
+
+from tests.ansible.roles import COLLECTION, ROLES, defaults
+
+UNITS = {
+    "policyd": "controller",
+    "agent": "node",
+    "collector": "collector",
+    "dashboard": "dashboard",
+}
+CLOSED = ("collector", "dashboard", "policyd")
+MAX_EXPOSURE = 25  # tenths, as systemd-analyze's threshold counts
+ANALYZE = shutil.which("systemd-analyze")
+
+needs_systemd = pytest.mark.skipif(ANALYZE is None, reason="no systemd-analyze")
+
+
+def rendered(role: str, template: str, **more: object) -> str:
+    """A role's template with its defaults, as Ansible would write it on an installed host."""
+    folder = COLLECTION / "roles" / f"fairwatt_{role}" / "templates"
+    environment = jinja2.Environment(
+        loader=jinja2.FileSystemLoader(folder),
+        undefined=jinja2.StrictUndefined,
+        trim_blocks=True,
+        keep_trailing_newline=True,
+        autoescape=False,
+    )
+    known = {name: value for other in ROLES for name, value in defaults(other).items()}
+    installed = {"bin": "/bin", "package": "/opt/fairwatt/current/package", "stamp": "0"}
+    facts = {"fairwatt_install_now": installed, "fairwatt_controller_user": "root"}
+    return environment.get_template(template).render({**known, **facts, **more})
+
+
+@pytest.fixture
+def unit(tmp_path: Path):
+    def write(name: str) -> Path:
+        path = tmp_path / f"fairwatt-{name}.service"
+        text = rendered(UNITS[name], f"{path.name}.j2")
+        # systemd looks for the program and the user on this host.
+        text = text.replace("ExecStart=/bin/fairwatt", "ExecStart=/bin/true")
+        path.write_text(text)
+        return path
+
+    return write
+
+
+def analyze(*arguments: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run([str(ANALYZE), *arguments], capture_output=True, text=True, check=False)
+
+
+@needs_systemd
+@pytest.mark.parametrize("name", UNITS)
+def test_systemd_understands_every_line_of_a_unit(unit, name):
+    path = unit(name)
+    done = analyze("verify", "--man=no", "--recursive-errors=no", str(path))
+    # Status 0 comes also with unknown keys, which it only prints.
+    assert (done.returncode, done.stderr) == (0, "")
+    path.write_text(path.read_text().replace("ProtectHome=", "ProtectHoem="))
+    assert "ProtectHoem" in analyze("verify", "--man=no", str(path)).stderr
+
+
+@needs_systemd
+@pytest.mark.parametrize("name", CLOSED)
+def test_a_unit_is_closed_enough(unit, name):
+    done = analyze(
+        "security", "--offline=yes", f"--threshold={MAX_EXPOSURE}", "--no-pager", str(unit(name))
+    )
+    assert done.returncode == 0, done.stdout
+
+
+@pytest.mark.parametrize("name", UNITS)
+def test_a_unit_says_when_it_is_ready_and_comes_back(unit, name):
+    lines = unit(name).read_text().splitlines()
+    assert "Type=notify" in lines
+    assert "Restart=always" in lines
+    assert "NoNewPrivileges=yes" in lines
+    assert "ProtectSystem=strict" in lines
+    assert "WantedBy=multi-user.target" in lines
+
+
+def test_a_secret_is_handed_over_and_named_in_no_setting(unit):
+    text = unit("dashboard").read_text()
+    assert "LoadCredential=session-key:/etc/fairwatt/secrets/session-key" in text
+    assert "secrets" not in rendered("install", "fairwatt.toml.j2", fairwatt_install_cluster="c")
+
+
+@pytest.mark.parametrize("name", ["prolog", "epilog", "task-prolog"])
+class TestHook:
+    """The wrapper that Slurm calls on a node."""
+
+    @pytest.fixture
+    def run(self, tmp_path: Path, name: str):
+        package = tmp_path / "package"
+
+        def run(site: str = "", ours: str | None = None) -> subprocess.CompletedProcess[str]:
+            if ours is not None:
+                script(package / "prolog" / "hooks" / name, ours)
+            text = rendered(
+                "node",
+                "hook.sh.j2",
+                item={"name": name, "site": site},
+                fairwatt_install_now={"package": str(package)},
+            )
+            path = script(tmp_path / "hook", text.removeprefix("#!/bin/sh\n"))
+            # Slurm gives a prolog no PATH.
+            return subprocess.run([str(path)], env={}, capture_output=True, text=True, check=False)
+
+        return run
+
+    def test_without_fairwatt_it_succeeds(self, run):
+        done = run()
+        assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
+
+    @pytest.mark.parametrize("status", [0, 1, 127])
+    def test_our_part_never_fails_the_job_but_is_heard(self, run, status):
+        done = run(ours=f"echo export OURS=1; exit {status}")
+        assert (done.returncode, done.stdout) == (0, "export OURS=1\n")
+
+    def test_the_sites_parts_come_after_ours_with_their_own_status(self, run, tmp_path):
+        script(tmp_path / "site.d" / "10-a", "echo export A=1")
+        script(tmp_path / "site.d" / "20-b", "echo export B=1; exit 3")
+        done = run(site=f"{tmp_path}/site.d/*", ours="echo export OURS=1; exit 1")
+        assert done.stdout == "export OURS=1\nexport A=1\nexport B=1\n"
+        assert done.returncode == 3
+
+    def test_an_empty_folder_of_parts_is_no_fault(self, run, tmp_path):
+        (tmp_path / "none.d").mkdir()
+        done = run(site=f"{tmp_path}/none.d/*")
+        assert (done.returncode, done.stderr) == (0, "")
+
+
+def script(path: Path, text: str) -> Path:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(f"#!/bin/sh\n{text}\n")
+    path.chmod(0o755)
+    return path
