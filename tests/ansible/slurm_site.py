@@ -11,8 +11,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from tests.ansible.node_files import File, Files, Link, mask, merged
+from tests.fakes.machines import FakeGpu, FakeInstance
 from tests.lab.devices import CAPS_MAJOR, NVIDIA_MAJOR
-from tests.lab.layout import LabGpu, LabInstance, NodeLayout, cap_minor
+from tests.lab.layout import NodeLayout, cap_minor
 
 __all__ = ["SITE_REFUSAL", "USER", "SlurmSite", "host_files"]
 
@@ -219,7 +220,7 @@ def _gres_lines(node: NodeLayout) -> list[str]:
     return lines
 
 
-def _caps(gpu: LabGpu, made: LabInstance) -> list[str]:
+def _caps(gpu: FakeGpu, made: FakeInstance) -> list[str]:
     minors = (cap_minor(gpu.minor, made.gi), cap_minor(gpu.minor, made.gi, made.ci))
     return [f"/dev/nvidia-caps/nvidia-cap{minor}" for minor in minors]
 
