@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import json
 import shutil
 import subprocess
 from pathlib import Path
@@ -10,6 +11,8 @@ from pathlib import Path
 import jinja2
 import pytest
 
+from fairwatt.core.config import load
+from fairwatt.core.settings import SETTINGS
 from tests.ansible.roles import COLLECTION, ROLES, defaults
 
 UNITS = {
@@ -18,7 +21,12 @@ UNITS = {
     "collector": "collector",
     "dashboard": "dashboard",
 }
-CLOSED = ("collector", "dashboard", "policyd")
+PROXIES = {"fairwatt_dashboard_trusted_proxies": ["10.0.0.5"]}
+ADDRESSES = {
+    "fairwatt_node_collector_url": "http://acct:8181",
+    "fairwatt_controller_socket": "/run/fairwatt/policyd/policyd.sock",
+}
+
 MAX_EXPOSURE = 25  # tenths, as systemd-analyze's threshold counts
 ANALYZE = shutil.which("systemd-analyze")
 
@@ -35,6 +43,7 @@ def rendered(role: str, template: str, **more: object) -> str:
         keep_trailing_newline=True,
         autoescape=False,
     )
+    environment.filters["to_json"] = json.dumps
     known = {name: value for other in ROLES for name, value in defaults(other).items()}
     installed = {"bin": "/bin", "package": "/opt/fairwatt/current/package", "stamp": "0"}
     facts = {"fairwatt_install_now": installed, "fairwatt_controller_user": "root"}
@@ -70,7 +79,7 @@ def test_systemd_understands_every_line_of_a_unit(unit, name):
 
 
 @needs_systemd
-@pytest.mark.parametrize("name", CLOSED)
+@pytest.mark.parametrize("name", UNITS)
 def test_a_unit_is_closed_enough(unit, name):
     done = analyze(
         "security", "--offline=yes", f"--threshold={MAX_EXPOSURE}", "--no-pager", str(unit(name))
@@ -91,7 +100,26 @@ def test_a_unit_says_when_it_is_ready_and_comes_back(unit, name):
 def test_a_secret_is_handed_over_and_named_in_no_setting(unit):
     text = unit("dashboard").read_text()
     assert "LoadCredential=session-key:/etc/fairwatt/secrets/session-key" in text
-    assert "secrets" not in rendered("install", "fairwatt.toml.j2", fairwatt_install_cluster="c")
+    assert not [setting.key for setting in SETTINGS if "secret" in setting.key]
+
+
+def test_the_settings_files_are_what_fairwatt_understands(tmp_path):
+    """All of one host that is everything: base, parts, and the site's settings on top."""
+    base = tmp_path / "fairwatt.toml"
+    base.write_text(rendered("install", "fairwatt.toml.j2", fairwatt_install_cluster="c-1"))
+    (tmp_path / "conf.d").mkdir()
+    for name, role in UNITS.items():
+        text = rendered(role, f"20-{name}.toml.j2", **PROXIES, **ADDRESSES)
+        (tmp_path / "conf.d" / f"20-{name}.toml").write_text(text)
+    assert {load(base)[f"host.{name}"] for name in UNITS} == {"yes"}
+    site = {"site.timezone": "Europe/Berlin", "agent.sample_s": 5, "collector.node_uids": [0]}
+    text = rendered("install", "50-ansible.toml.j2", fairwatt_install_settings=site)
+    (tmp_path / "conf.d" / "50-ansible.toml").write_text(text)
+    config = load(base)
+    assert config["site.cluster"] == "c-1"
+    assert config["agent.sample_s"] == 5.0
+    assert config["dashboard.trusted_proxies"] == ["10.0.0.5"]
+    assert config["collector.listen"] == "0.0.0.0:8181"
 
 
 @pytest.mark.parametrize("name", ["prolog", "epilog", "task-prolog"])
