@@ -1,23 +1,30 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Standard fake nodes: boards and MIG instances with the names, ids and sizes of real ones."""
+"""Fake nodes' boards and MIG instances, with the names, ids and sizes of real ones."""
 
 from __future__ import annotations
 
 import uuid
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from tests.fakes.nvml_control import FakeNvml
+from tests.fakes.nvml_control import FakeNvml, pci_slot
 
 __all__ = [
+    "A100_40",
+    "H100_80",
+    "SEVEN_SMALL",
+    "TWO_LARGE",
     "FakeGpu",
     "FakeInstance",
     "a100_node",
+    "add_gpu",
+    "cut_boards",
     "gpu_uuid",
-    "h100_node",
     "h100_mig_node",
+    "h100_node",
     "mig_node",
     "mig_uuid",
+    "whole_boards",
 ]
 
 
@@ -57,14 +64,16 @@ class FakeInstance:
     slices: int
     memory_mib: int
     sms: int
+    decoders: int
 
 
 @dataclass(frozen=True)
 class FakeGpu:
-    """A fake GPU: NVML index and device minor differ on some boards."""
+    """A fake GPU; NVML's indices follow the PCI addresses, which device minors need not do."""
 
     index: int
     minor: int
+    pci: str
     uuid: str
     name: str
     memory_mib: int
@@ -77,9 +86,10 @@ class FakeGpu:
 A100_40 = Board("NVIDIA A100-SXM4-40GB", 40_960, "ga100", 52_000, 60_000, 400_000)
 H100_80 = Board("NVIDIA H100 80GB HBM3", 81_559, "hopper", 70_000, 80_000, 700_000)
 # (profile, GPU instance ids): the ids that the driver gives when a board is cut into these alone.
-SEVEN_SMALL = (Profile("1g.5gb", 1, 4_864, 14), range(7, 14))
-TWO_LARGE = (Profile("3g.20gb", 3, 19_968, 42, decoders=2), range(1, 3))
-H100_TWO_LARGE = (Profile("3g.40gb", 3, 40_448, 60, decoders=3), range(1, 3))
+_Cut = tuple[Profile, Iterable[int]]
+SEVEN_SMALL: _Cut = (Profile("1g.5gb", 1, 4_864, 14), range(7, 14))
+TWO_LARGE: _Cut = (Profile("3g.20gb", 3, 19_968, 42, decoders=2), range(1, 3))
+H100_TWO_LARGE: _Cut = (Profile("3g.40gb", 3, 40_448, 60, decoders=3), range(1, 3))
 _COUNTER_START_MJ = 1_000_000_007
 """Drivers have long been loaded when a job starts: no counter begins at 0."""
 
@@ -95,63 +105,18 @@ def mig_uuid(node: str, index: int, gi: int, ci: int = 0, generation: int = 0) -
     return f"MIG-{uuid.uuid5(uuid.NAMESPACE_OID, name)}"
 
 
-def a100_node(
-    fake: FakeNvml, node: str, count: int = 4, reverse_minors: bool = False
-) -> tuple[FakeGpu, ...]:
-    """Add A100 40 GB boards; with reverse_minors NVML's order is the reverse of the minors."""
-    return _whole_boards(fake, node, A100_40, count, reverse_minors)
+def whole_boards(node: str, board: Board, minors: Sequence[int]) -> tuple[FakeGpu, ...]:
+    """Return boards in NVML's order; `minors[i]` is the device minor of index i."""
+    return tuple(_gpu(node, board, index, minor) for index, minor in enumerate(minors))
 
 
-def h100_node(fake: FakeNvml, node: str, count: int = 8) -> tuple[FakeGpu, ...]:
-    """Add H100 80 GB boards."""
-    return _whole_boards(fake, node, H100_80, count, reverse_minors=False)
+def cut_boards(node: str, board: Board, cuts: Sequence[_Cut]) -> tuple[FakeGpu, ...]:
+    """Return boards with MIG on, each cut into the instances of one profile."""
+    return tuple(_gpu(node, board, index, index, cut) for index, cut in enumerate(cuts))
 
 
-def mig_node(fake: FakeNvml, node: str) -> tuple[FakeGpu, ...]:
-    """Add two A100 40 GB boards, cut into 7 × 1g.5gb and into 2 × 3g.20gb."""
-    return tuple(
-        _cut_board(fake, node, A100_40, index, *layout)
-        for index, layout in enumerate((SEVEN_SMALL, TWO_LARGE))
-    )
-
-
-def h100_mig_node(fake: FakeNvml, node: str) -> tuple[FakeGpu, ...]:
-    """Add one H100 80 GB board cut into 2 × 3g.40gb: here GPM measures each instance."""
-    return (_cut_board(fake, node, H100_80, 0, *H100_TWO_LARGE),)
-
-
-def _whole_boards(
-    fake: FakeNvml, node: str, board: Board, count: int, reverse_minors: bool
-) -> tuple[FakeGpu, ...]:
-    minors = range(count - 1, -1, -1) if reverse_minors else range(count)
-    return tuple(
-        _add_gpu(fake, node, board, index, minor, mig=False) for index, minor in enumerate(minors)
-    )
-
-
-def _cut_board(
-    fake: FakeNvml, node: str, board: Board, index: int, profile: Profile, ids: Iterable[int]
-) -> FakeGpu:
-    gpu = _add_gpu(fake, node, board, index, index, mig=True)
-    cuts = tuple(
-        _add_instance(fake, node, gpu, place, gi, profile) for place, gi in enumerate(ids)
-    )
-    return FakeGpu(**{**vars(gpu), "instances": cuts})
-
-
-def _add_gpu(
-    fake: FakeNvml, node: str, board: Board, index: int, minor: int, mig: bool
-) -> FakeGpu:
-    gpu = FakeGpu(
-        index=index,
-        minor=minor,
-        uuid=gpu_uuid(node, index),
-        name=board.name,
-        memory_mib=board.memory_mib,
-        arch=board.arch,
-        idle_mw=board.idle_mig_mw if mig else board.idle_mw,
-        max_mw=board.max_mw,
-    )
+def add_gpu(fake: FakeNvml, gpu: FakeGpu) -> None:
+    """Add a board and its MIG instances to a node's fake devices."""
     fake.add_gpu(
         gpu.index,
         gpu.uuid,
@@ -159,38 +124,86 @@ def _add_gpu(
         gpu.name,
         gpu.memory_mib,
         gpu.arch,
-        mig,
-        gpu.idle_mw,
+        mig=bool(gpu.instances),
+        idle_mw=gpu.idle_mw,
         max_mw=gpu.max_mw,
-        counter_start_mj=_COUNTER_START_MJ * (index + 1),
+        counter_start_mj=_COUNTER_START_MJ * (gpu.index + 1),
+        pci=gpu.pci.rpartition(".")[0],
     )
-    return gpu
+    for made in gpu.instances:
+        fake.add_instance(
+            made.gpu_uuid,
+            made.gi,
+            made.ci,
+            made.uuid,
+            made.profile,
+            made.slices,
+            made.memory_mib,
+            made.sms,
+            index=made.index,
+            decoders=made.decoders,
+        )
 
 
-def _add_instance(
-    fake: FakeNvml, node: str, gpu: FakeGpu, place: int, gi: int, profile: Profile
-) -> FakeInstance:
-    cut = FakeInstance(
-        uuid=mig_uuid(node, gpu.index, gi),
-        gpu_uuid=gpu.uuid,
-        gi=gi,
-        ci=0,
-        index=place,
-        profile=profile.name,
-        slices=profile.slices,
-        memory_mib=profile.memory_mib,
-        sms=profile.sms,
+def a100_node(
+    fake: FakeNvml, node: str, count: int = 4, reverse_minors: bool = False
+) -> tuple[FakeGpu, ...]:
+    """Add A100 40 GB boards; with reverse_minors NVML's order is the reverse of the minors."""
+    minors = range(count - 1, -1, -1) if reverse_minors else range(count)
+    return _added(fake, whole_boards(node, A100_40, minors))
+
+
+def h100_node(fake: FakeNvml, node: str, count: int = 8) -> tuple[FakeGpu, ...]:
+    """Add H100 80 GB boards."""
+    return _added(fake, whole_boards(node, H100_80, range(count)))
+
+
+def mig_node(fake: FakeNvml, node: str) -> tuple[FakeGpu, ...]:
+    """Add two A100 40 GB boards, cut into 7 × 1g.5gb and into 2 × 3g.20gb."""
+    return _added(fake, cut_boards(node, A100_40, (SEVEN_SMALL, TWO_LARGE)))
+
+
+def h100_mig_node(fake: FakeNvml, node: str) -> tuple[FakeGpu, ...]:
+    """Add one H100 80 GB board cut into 2 × 3g.40gb: here GPM measures each instance."""
+    return _added(fake, cut_boards(node, H100_80, (H100_TWO_LARGE,)))
+
+
+def _added(fake: FakeNvml, gpus: tuple[FakeGpu, ...]) -> tuple[FakeGpu, ...]:
+    for gpu in gpus:
+        add_gpu(fake, gpu)
+    return gpus
+
+
+def _gpu(node: str, board: Board, index: int, minor: int, cut: _Cut | None = None) -> FakeGpu:
+    return FakeGpu(
+        index=index,
+        minor=minor,
+        pci=f"{pci_slot(index)}.0",
+        uuid=gpu_uuid(node, index),
+        name=board.name,
+        memory_mib=board.memory_mib,
+        arch=board.arch,
+        idle_mw=board.idle_mig_mw if cut else board.idle_mw,
+        max_mw=board.max_mw,
+        instances=_instances(node, index, *cut) if cut else (),
     )
-    fake.add_instance(
-        cut.gpu_uuid,
-        cut.gi,
-        cut.ci,
-        cut.uuid,
-        cut.profile,
-        cut.slices,
-        cut.memory_mib,
-        cut.sms,
-        index=place,
-        decoders=profile.decoders,
+
+
+def _instances(
+    node: str, gpu_index: int, profile: Profile, ids: Iterable[int]
+) -> tuple[FakeInstance, ...]:
+    return tuple(
+        FakeInstance(
+            uuid=mig_uuid(node, gpu_index, gi),
+            gpu_uuid=gpu_uuid(node, gpu_index),
+            gi=gi,
+            ci=0,
+            index=place,
+            profile=profile.name,
+            slices=profile.slices,
+            memory_mib=profile.memory_mib,
+            sms=profile.sms,
+            decoders=profile.decoders,
+        )
+        for place, gi in enumerate(ids)
     )
-    return cut

@@ -9,7 +9,7 @@ from pathlib import Path
 from tests.fakes.gpu_load import STEP_MS, append, ceil_step, next_step
 from tests.fakes.nvml_truth import Truth, read_truth
 
-__all__ = ["FEATURES", "LIBRARY", "FakeNvml", "environment"]
+__all__ = ["FEATURES", "LIBRARY", "FakeNvml", "environment", "pci_slot"]
 
 LIBRARY = Path(__file__).resolve().parents[2] / "build" / "fakes" / "libnvidia-ml.so.1"
 """Where `make fakes` puts the library."""
@@ -81,7 +81,7 @@ class FakeNvml:
             c2c: the counter covers a whole module of GPU and CPU (GH200).
             pci: domain:bus:slot in hexadecimal; by default one that fits the NVML index.
         """
-        place = pci or f"0000:{_pci_bus(index):02x}:00"
+        place = pci or pci_slot(index)
 
         def compose(now_ms: int) -> list[str]:
             at_ms = next_step(now_ms) - STEP_MS
@@ -262,8 +262,10 @@ def _functions(what: str) -> tuple[str, ...]:
     return FEATURES.get(what, (_word(what),))
 
 
-def _pci_bus(index: int) -> int:
-    return _PCI_BUSES[index] if index < len(_PCI_BUSES) else 0xC0 + index
+def pci_slot(index: int) -> str:
+    """Return domain:bus:slot of the board at an NVML index: NVML counts in their order."""
+    bus = _PCI_BUSES[index] if index < len(_PCI_BUSES) else 0xC0 + index
+    return f"0000:{bus:02x}:00"
 
 
 def _word(text: str) -> str:

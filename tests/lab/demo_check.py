@@ -12,9 +12,6 @@ from dataclasses import dataclass, field
 from tests.lab.job_mix import Spec
 from tests.lab.truth import Counter, Hold, edge_tolerance_mj, expected_mj
 
-RunName = tuple[str, int, int]
-"""Node, job id and start in ms: how a node names a run."""
-
 
 @dataclass
 class Verdict:

@@ -7,7 +7,8 @@ import os
 import stat
 from pathlib import Path
 
-from tests.lab.layout import CAP_GI_PER_GPU, LabGpu, NodeLayout, cap_minor
+from tests.fakes.machines import FakeGpu
+from tests.lab.layout import CAP_GI_PER_GPU, NodeLayout, cap_minor
 
 __all__ = ["make_devices", "make_proc"]
 
@@ -42,7 +43,7 @@ def make_proc(proc: Path, node: NodeLayout) -> None:
     (caps / "mig-minors").write_text(_mig_minors())
 
 
-def _information(gpu: LabGpu) -> str:
+def _information(gpu: FakeGpu) -> str:
     rows = (
         ("Model", gpu.name),
         ("IRQ", 100 + gpu.index),

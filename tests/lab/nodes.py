@@ -7,9 +7,10 @@ from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 
+from tests.fakes.machines import FakeGpu, FakeInstance, add_gpu
 from tests.fakes.nvml_control import FakeNvml
 from tests.lab.devices import make_devices, make_proc
-from tests.lab.layout import LabGpu, LabInstance, NodeLayout
+from tests.lab.layout import NodeLayout
 from tests.lab.paths import Paths
 
 __all__ = ["LabNode", "add_gpu", "make_node"]
@@ -68,7 +69,7 @@ class LabNode:
         return FakeNvml(self.control_path)
 
     @property
-    def devices(self) -> tuple[LabGpu | LabInstance, ...]:
+    def devices(self) -> tuple[FakeGpu | FakeInstance, ...]:
         """What Slurm gives out, by position (SLURM_JOB_GPUS): boards by minor, or their slices."""
         boards = sorted(self.layout.gpus, key=lambda gpu: gpu.minor)
         return tuple(device for board in boards for device in board.instances or (board,))
@@ -84,30 +85,3 @@ def make_node(paths: Paths, layout: NodeLayout) -> LabNode:
     for gpu in layout.gpus:
         add_gpu(node.fake, gpu)
     return node
-
-
-def add_gpu(fake: FakeNvml, gpu: LabGpu) -> None:
-    """Add a board and its MIG instances to a node's fake devices."""
-    fake.add_gpu(
-        gpu.index,
-        gpu.uuid,
-        gpu.minor,
-        gpu.name,
-        gpu.memory_mib,
-        gpu.arch,
-        mig=bool(gpu.instances),
-        idle_mw=gpu.idle_mw,
-        max_mw=gpu.max_mw,
-        pci=gpu.pci.rpartition(".")[0],
-    )
-    for made in gpu.instances:
-        fake.add_instance(
-            gpu.uuid,
-            made.gi,
-            made.ci,
-            made.uuid,
-            made.profile,
-            made.slices,
-            made.memory_mib,
-            made.sms,
-        )

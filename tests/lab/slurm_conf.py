@@ -6,7 +6,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
-from tests.lab.layout import NODES, PARTITIONS, LabGpu, LabInstance, NodeLayout, cap_minor
+from tests.fakes.machines import FakeGpu, FakeInstance
+from tests.lab.layout import NODES, PARTITIONS, NodeLayout, cap_minor
 from tests.lab.paths import Paths
 
 __all__ = [
@@ -163,7 +164,7 @@ def _gres_lines(paths: Paths, node: NodeLayout) -> Iterator[str]:
             yield f"{head}_{instance.profile} MultipleFiles={files}"
 
 
-def _slice_files(gpu: LabGpu, instance: LabInstance) -> tuple[str, str, str]:
+def _slice_files(gpu: FakeGpu, instance: FakeInstance) -> tuple[str, str, str]:
     gi = cap_minor(gpu.minor, instance.gi)
     ci = cap_minor(gpu.minor, instance.gi, instance.ci)
     return (f"nvidia{gpu.minor}", f"nvidia-caps/nvidia-cap{gi}", f"nvidia-caps/nvidia-cap{ci}")
