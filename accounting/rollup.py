@@ -24,7 +24,6 @@ BATCH_DAYS = 31
 _ROLLED_UNTIL = "rolled_until_ts"
 
 Key = tuple[str, str, str, str, str]  # day, cluster, account, user, gpu_type
-Gap = tuple[str, str]  # day, model
 
 
 def rollup(db: Database, cluster: str, zone: ZoneInfo, carbon_zone: str, now_ts: int) -> int:

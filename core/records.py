@@ -116,20 +116,15 @@ class JobRequest(msgspec.Struct, frozen=True, kw_only=True):
     uid: int | None = None
     account: str | None = None
     partition: str | None = None
-    qos: str | None = None
     features: str | None = None
     req_nodes: str | None = None
     exc_nodes: str | None = None
     exc_known: bool = True
     reservation: str | None = None
     num_tasks: int | None = None
-    cpus_per_task: int | None = None
     ntasks_per_node: int | None = None
     min_nodes: int | None = None
     max_nodes: int | None = None
-    min_cpus: int | None = None
-    time_limit_s: int | None = None
-    interactive: bool = False
 
 
 class GpuAsk(msgspec.Struct, frozen=True, kw_only=True):

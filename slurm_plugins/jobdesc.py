@@ -219,25 +219,20 @@ def _replaced(items: tuple[Gres, ...], gpus: tuple[GpuAsk, ...]) -> list[Gres]:
 
 
 def _request(fields: Fields, gpus: tuple[GpuAsk, ...]) -> JobRequest:
-    minutes = _number(fields, "time_limit")
     return JobRequest(
         gpus=gpus,
         job_id=_number(fields, "job_id"),
         uid=_number(fields, "user_id"),
         account=_text(fields, "account"),
         partition=_text(fields, "partition"),
-        qos=_text(fields, "qos"),
         features=_text(fields, "features"),
         req_nodes=_text(fields, "req_nodes"),
         exc_nodes=_text(fields, "exc_nodes"),
         reservation=_text(fields, "reservation"),
         num_tasks=_number(fields, "num_tasks"),
-        cpus_per_task=_number(fields, "cpus_per_task"),
         ntasks_per_node=_number(fields, "ntasks_per_node") or None,
         min_nodes=_number(fields, "min_nodes") or None,
         max_nodes=_number(fields, "max_nodes") or None,
-        min_cpus=_number(fields, "min_cpus"),
-        time_limit_s=None if minutes is None else minutes * 60,
     )
 
 
