@@ -12,7 +12,7 @@ import hashlib
 import hmac
 import logging
 import threading
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from typing import Any
@@ -97,21 +97,40 @@ def serve(config: Config) -> None:
     # Once here, so that a fault is told to who started us; the worker opens its own.
     prepare_store(site).close()
 
-    def build() -> tuple[Flask, Repeater]:
+    def build() -> tuple[Flask, _Rounds]:
         settings = CollectorSettings(
             node_uids=frozenset(config["collector.node_uids"]),
             max_body_bytes=config["collector.max_body_bytes"],
             munge_socket=config["site.munge_socket"],
         )
-        own = prepare_store(site)
+        own, served = prepare_store(site), prepare_store(site)
         repeater = Repeater(
             lambda: import_and_refresh(own, site, lock=settings.lock),
             lambda: refresh(own, site, settings.lock),
             config["collector.sync_s"],
         )
-        return create_app(prepare_store(site), settings, on_news=repeater.wake), repeater
+        app = create_app(served, settings, on_news=repeater.wake)
+        return app, _Rounds(repeater, (own, served))
 
     run_server(_bind(config["collector.listen"]), build, threads=THREADS, grace_s=GRACE_S)
+
+
+class _Rounds:
+    """The repeater, and at the end the store closed: SQLite then leaves one whole file."""
+
+    def __init__(self, repeater: Repeater, stores: Sequence[Database]) -> None:
+        self._repeater = repeater
+        self._stores = stores
+
+    def start(self) -> None:
+        """Begin with an import at once."""
+        self._repeater.start()
+
+    def stop(self) -> None:
+        """End after the step that is running now."""
+        self._repeater.stop()
+        for db in self._stores:
+            db.close()
 
 
 def _proven_digest(settings: CollectorSettings) -> bytes:

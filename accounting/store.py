@@ -67,30 +67,45 @@ def open_reader(path: str | Path) -> sqlite3.Connection:
     """Open the store read-only; a write fails with sqlite3.OperationalError.
 
     Raises:
-        StoreError: there is no readable store at `path`, or another fairwatt wrote it.
+        StoreError: there is no readable store at `path`.
     """
     file = Path(path)
     try:
-        connection = sqlite3.connect(
-            f"file:{quote(str(file.absolute()))}?mode=ro",
-            uri=True,
-            timeout=BUSY_TIMEOUT_MS / 1000,
-            check_same_thread=False,
-        )
+        return _reader(file, "mode=ro")
+    except sqlite3.Error as error:
+        # Without a WAL nobody writes, and a user who may not make one has to say that it is not
+        # needed: so pages can be served while the collector is down.
+        if not file.exists() or file.with_name(f"{file.name}-wal").exists():
+            raise _unreadable(file, error) from error
+    try:
+        return _reader(file, "mode=ro&immutable=1")
+    except sqlite3.Error as error:
+        raise _unreadable(file, error) from error
+
+
+def _reader(file: Path, how: str) -> sqlite3.Connection:
+    connection = sqlite3.connect(
+        f"file:{quote(str(file.absolute()))}?{how}",
+        uri=True,
+        timeout=BUSY_TIMEOUT_MS / 1000,
+        check_same_thread=False,
+    )
+    try:
         connection.execute("PRAGMA query_only = ON")
         connection.execute("PRAGMA trusted_schema = OFF")
         data_version(connection)
-        applied = {name for (name,) in connection.execute(_APPLIED)}
-    except sqlite3.Error as error:
-        raise StoreError(
-            f"no readable store: {error}",
-            place=str(file),
-            remedy="start `fairwatt collector` once, and join the group that may read the file",
-        ) from error
-    if applied != _known_migrations():
+    except sqlite3.Error:
         connection.close()
-        raise _other_schema(file, applied)
+        raise
     return connection
+
+
+def _unreadable(file: Path, error: sqlite3.Error) -> StoreError:
+    return StoreError(
+        f"no readable store: {error}",
+        place=str(file),
+        remedy="start `fairwatt collector` once, and join the group that may read the file",
+    )
 
 
 @contextmanager

@@ -1,11 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
 from __future__ import annotations
 
+import os
 import sqlite3
 import stat
 import subprocess
 import sys
+import tempfile
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 
 import pytest
 
@@ -149,3 +152,29 @@ def _bump_and_fail(db):
     with transaction(db) as connection:
         bump_data_version(connection)
         raise ZeroDivisionError
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="needs root to become another user")
+@pytest.mark.parametrize("writing", [True, False])
+def test_a_user_who_can_only_read_reads_with_and_without_a_writer(writing):
+    """Without one there is no WAL, and SQLite would have to make one."""
+    # Not below pytest's own folder, which another user may not pass.
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder, "a.db")
+        Path(folder).chmod(0o755)
+        db = open_store(path)
+        if not writing:
+            db.close()
+        for file in Path(folder).iterdir():
+            file.chmod(0o644)
+        assert Path(f"{path}-wal").exists() is writing
+        os.seteuid(65534)
+        try:
+            reader = open_reader(path)
+            assert data_version(reader) >= 0
+            with pytest.raises(sqlite3.OperationalError):
+                reader.execute("DELETE FROM meta")
+            reader.close()
+        finally:
+            os.seteuid(0)
+            db.close()
