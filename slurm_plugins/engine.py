@@ -206,9 +206,12 @@ def _run(name: str, rule: Rule, request: JobRequest, site: Site) -> Outcome:
 
 def _malformed(error: GrammarError, mode: Mode) -> Decision:
     """What nobody can read could be anything: refused where unknown types are."""
-    told = note(
-        "FW304", field=shown(error.text), part=error.part, remedy=error.remedy or "mend it"
+    field, part = (
+        shown(text.removeprefix("gres/").removeprefix("gres:"))
+        for text in (error.text, error.part)
     )
+    at = "" if part == field else f" at {part}"
+    told = note("FW304", field=field, at=at, remedy=error.remedy or "mend it")
     step = Step("known_types", mode, rejection=told)
     if mode == "enforce":
         return Decision(accepted=False, say=(_line(told),), steps=(step,))

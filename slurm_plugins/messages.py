@@ -156,7 +156,7 @@ _TABLE = (
     Message(
         "FW304",
         "Malformed request",
-        "{field} cannot be read at {part}; {remedy}",
+        "{field} cannot be read{at}; {remedy}",
         "Write name[:type][:count], for example gpu:a100:2.",
     ),
     Message(

@@ -136,6 +136,8 @@ def _span(from_ts: int | None, until_ts: int | None) -> int | None:
 
 def _exit(run: dict[str, Any]) -> str | None:
     code, signal = run["exit_code"], run["exit_signal"]
+    if run["end_ts"] is None:
+        return "not ended yet"  # sacct tells 0:0 of a running job
     if code is None:
         return None
     return f"{code}, signal {signal}" if signal else str(code)
@@ -182,9 +184,11 @@ def _headline_facts(
     emitted = [footprint.co2_mg for footprint in found.values()]
     return {
         "start_ts": run["start_ts"],
+        "end_ts": run["end_ts"],
         "wait_s": _span(run["eligible_ts"], run["start_ts"]),
         "elapsed_s": run["elapsed_s"],
         "gpus": gpu_words(run["alloc_tres"]),
+        "holds_none": bool(run["alloc_tres"]) and gpu_words(run["alloc_tres"]) is None,
         "busy": _mean_util(run, energy),
         "energy_mj": sum(known) if known else None,
         "is_part": len(known) < len(energy) or bool(silent),

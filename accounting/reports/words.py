@@ -109,10 +109,20 @@ def job_headlines(facts: Mapping[str, Any]) -> list[Headline]:
 
 def _job_energy(facts: Mapping[str, Any]) -> str:
     if facts["energy_mj"] is None:
-        return "No node measured this job."
+        return _why_no_energy(facts)
     if facts["is_part"]:
         return "A part only: not all of the job's GPUs, or not all of its runs, were measured."
     return "All runs of this job together."
+
+
+def _why_no_energy(facts: Mapping[str, Any]) -> str:
+    if facts["start_ts"] is None:
+        return "It has not started."
+    if facts["holds_none"]:
+        return "It held no GPU, and only GPUs are measured."
+    if facts["end_ts"] is None:
+        return "It still runs: its nodes tell every few minutes."
+    return "No node measured this job."
 
 
 def _job_busy(busy: float | None) -> str:

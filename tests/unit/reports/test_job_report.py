@@ -178,3 +178,24 @@ def test_a_run_whose_eligible_time_is_unknown_has_started(store):
     assert (wait["value"], wait["sentence"]) == (
         "unknown", "When it became eligible is not known."
     )  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("run", "sentence", "exit_words"),
+    [
+        ({"start_ts": None, "end_ts": None}, "It has not started.", "not ended yet"),
+        (
+            {"end_ts": None, "alloc_tres": "cpu=1,gres/gpu=1"},
+            "It still runs: its nodes tell every few minutes.",
+            "not ended yet",
+        ),
+        ({"alloc_tres": "cpu=1"}, "It held no GPU, and only GPUs are measured.", "0"),
+        ({"alloc_tres": "cpu=1,gres/gpu=1"}, "No node measured this job.", "0"),
+    ],
+)
+def test_why_there_is_no_energy_and_no_exit_code(store, run, sentence, exit_words):
+    add_run(store, **{"start_ts": 1_000_060, "end_ts": 1_000_160, "exit_code": 0, **run})
+    tables = report(store)
+    energy = named(tables, "headlines").records()[3]
+    assert (energy["value"], energy["sentence"]) == ("unknown", sentence)
+    assert named(tables, "runs").records()[0]["exit"] == exit_words

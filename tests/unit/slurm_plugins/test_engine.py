@@ -157,7 +157,9 @@ def test_modes_of_a_refusal(mode, accepted):
 def test_a_malformed_request_is_refused_with_its_part():
     out = decide({"tres_per_node": "gres/gpu:a:b:c:d"}, POLICY)
     assert not out.accepted
-    assert out.say[0].startswith("fairwatt FW304: gres/gpu:a:b:c:d cannot be read at")
+    assert out.say[0].startswith("fairwatt FW304: gpu:a:b:c:d cannot be read;")
+    one_of_two = decide({"tres_per_node": "gres/gpu:1,gres/gpu:a:b:c:d"}, POLICY)
+    assert "gpu:1,gres/gpu:a:b:c:d cannot be read at gpu:a:b:c:d;" in one_of_two.say[0]
     assert decide(
         {"tres_per_node": "gres/gpu::", "x": 1}, enforcing(DEMO, known_types="off")
     ).accepted
