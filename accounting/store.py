@@ -67,7 +67,7 @@ def open_reader(path: str | Path) -> sqlite3.Connection:
     """Open the store read-only; a write fails with sqlite3.OperationalError.
 
     Raises:
-        StoreError: there is no readable store at `path`.
+        StoreError: there is no readable store at `path`, or another fairwatt wrote it.
     """
     file = Path(path)
     try:
@@ -94,9 +94,13 @@ def _reader(file: Path, how: str) -> sqlite3.Connection:
         connection.execute("PRAGMA query_only = ON")
         connection.execute("PRAGMA trusted_schema = OFF")
         data_version(connection)
+        applied = {name for (name,) in connection.execute(_APPLIED)}
     except sqlite3.Error:
         connection.close()
         raise
+    if applied != _known_migrations():
+        connection.close()
+        raise _other_schema(file, applied)
     return connection
 
 
