@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A real agent process on fake devices, and what its journal says."""
+"""A real agent process on fake devices, what its journal says, and a keeper on the bench."""
 
 from __future__ import annotations
 
@@ -19,6 +19,7 @@ import pytest
 from fairwatt.accounting.agent.segments import read_entries, segment_numbers, segment_path
 from fairwatt.core.events import Event, RunEnded, WindowClosed
 from tests.fakes.nvml_control import FakeNvml
+from tests.unit.agent.keeper_bench import Bench, board
 
 PATIENCE_S = 10.0
 
@@ -182,3 +183,11 @@ def job_mj_fixture() -> Callable[[list[WindowClosed], int], int]:
 @pytest.fixture(name="assert_conserved")
 def assert_conserved_fixture() -> Callable[[list[WindowClosed]], None]:
     return assert_conserved
+
+
+@pytest.fixture
+def bench(tmp_path: Path) -> Iterator[Bench]:
+    made = Bench(tmp_path, board("GPU-1"))
+    made.start()
+    yield made
+    made.crash()
