@@ -9,7 +9,7 @@
 -- users, no policy: nothing depends on it, and whatever fails here leaves the options alone.
 
 local OPTIONS = { "gres", "gpus", "gpus-per-node", "gpus-per-task", "gpus-per-socket" }
-local CONTEXT = { "partition", "account", "qos", "nodelist", "exclude" }
+local CONTEXT = { "partition", "account", "qos", "nodelist", "exclude", "reservation" }
 local NUMBERS = { "ntasks", "nodes", "ntasks-per-node" } -- unset ones read as -2 or "1-0"
 
 local function quote(text)
@@ -68,6 +68,7 @@ local function ask_hook(options)
   if not pipe then return {}, {} end
   local types, lines = {}, {}
   for line in pipe:lines() do
+    line = line:gsub("^sbatch: error: ", "sbatch: ") -- so it is where the job cannot start now
     local text = line:match("^sbatch: (fairwatt FW%d+: .*)")
     local asked, given = line:match("^sbatch: fairwatt FW%d+: (gpu:%S+) %-> (gpu:%S+): ")
     if asked and not (asked .. given):find(",") then

@@ -79,8 +79,9 @@ def lab(request: pytest.FixtureRequest, lab_root: Path) -> Iterator[OneHostClust
     reason = why_missing(request.param)
     if reason is not None:
         pytest.skip(reason)
+    root = lab_root / f"r{request.param}"
     with OneHostCluster(
-        lab_root / f"r{request.param}",
+        root,
         release=request.param,
         settings={"collector.sync_s": 2.0},
         slurm={"CliFilterPlugins": "lua"},
@@ -88,6 +89,8 @@ def lab(request: pytest.FixtureRequest, lab_root: Path) -> Iterator[OneHostClust
         install_program(running)
         running.start_fairwatt()
         yield running
+    assert not root.exists()
+    assert str(root) not in Path("/proc/self/mounts").read_text()
 
 
 @pytest.fixture(scope="module")

@@ -98,6 +98,23 @@ class TestRewriting:
         assert (done.returncode, done.stdout) == (0, "node=mig01\n")
         assert FW101 in done.stderr
 
+    def test_the_client_filter_asks_with_the_reservation(self, lab, client_conf):
+        """Without its name the test submission finds mig01 taken, and says so as an error."""
+        made = ["ReservationName=r1", "StartTime=now", "Duration=10", "Users=ada"]
+        lab.run(["scontrol", "create", "reservation", *made, "Nodes=mig01", "PartitionName=mig"])
+        inside = ["--reservation=r1", "--gres=gpu:20gb:1"]
+        try:
+            await_value(
+                lambda: "FW006" not in submit(lab, *inside, "--test-only").stderr,
+                what="the reservation known to policyd",
+                timeout_s=20,
+            )
+            argv = ["env", f"SLURM_CONF={client_conf}", "srun", *inside, "sh", "-c", WHERE]
+            done = lab.run(argv, user="ada")
+        finally:
+            lab.run(["scontrol", "delete", "reservation=r1"])
+        assert (done.returncode, done.stdout) == (0, "node=mig01\n"), done.stderr
+
     def test_the_client_filter_leaves_other_jobs_alone(self, lab, client_conf):
         for args in (["--gres=gpu:a100:1"], ["--gpus=1"], []):
             argv = ["env", f"SLURM_CONF={client_conf}", "srun", *args, "true"]
