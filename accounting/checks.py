@@ -41,7 +41,7 @@ def _database(config: Config) -> list[Finding]:
 def _collector(config: Config) -> list[Finding]:
     if not is_expected(config, "collector", lambda: Path(config["collector.database"]).exists()):
         return []
-    fault = what_is_wrong(local_url(config["collector.listen"]))
+    fault = what_is_wrong(local_url(config["collector.listen"], "collector.listen"))
     remedy = "start `fairwatt collector`; nodes keep their events meanwhile"
     return [Finding(f"the collector: {fault}", remedy)] if fault else []
 

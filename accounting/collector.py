@@ -24,8 +24,9 @@ from werkzeug.exceptions import HTTPException, RequestEntityTooLarge
 from fairwatt.accounting.cycle import Repeater, import_and_refresh, prepare_store, refresh, site_of
 from fairwatt.accounting.ingest import ingest
 from fairwatt.core import munge
+from fairwatt.core.address import join_address, split_address
 from fairwatt.core.config import Config
-from fairwatt.core.errors import AuthError, ConfigError, IngestError, StoreError
+from fairwatt.core.errors import AuthError, IngestError, StoreError
 from fairwatt.core.events import decode_body
 
 __all__ = ["CollectorSettings", "create_app", "serve"]
@@ -94,6 +95,7 @@ def serve(config: Config) -> None:
     from fairwatt.accounting.server import run_server
 
     site = site_of(config)
+    address = join_address(*split_address(config["collector.listen"], "collector.listen"))
     # Once here, so that a fault is told to who started us; the worker opens its own.
     prepare_store(site).close()
 
@@ -112,7 +114,7 @@ def serve(config: Config) -> None:
         app = create_app(served, settings, on_news=repeater.wake)
         return app, _Rounds(repeater, (own, served))
 
-    run_server(_bind(config["collector.listen"]), build, threads=THREADS, grace_s=GRACE_S)
+    run_server(address, build, threads=THREADS, grace_s=GRACE_S)
 
 
 class _Rounds:
@@ -151,18 +153,6 @@ def _proven_digest(settings: CollectorSettings) -> bytes:
             remedy="run the agent as root, or add its uid to collector.node_uids",
         )
     return credential.payload
-
-
-def _bind(listen: str) -> str:
-    host, _, port = listen.rpartition(":")
-    if not host or not port.isdigit():
-        raise ConfigError(
-            "not an address and port",
-            place="collector.listen",
-            value=listen,
-            remedy="write 127.0.0.1:8181 or [::1]:8181",
-        )
-    return listen
 
 
 def _refused(error: IngestError) -> tuple[Response, int]:

@@ -1,10 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Asks one of our own HTTP services on this host whether it is well."""
+"""Asks one of our own HTTP services whether it is well."""
 
 from __future__ import annotations
 
 import http.client
 from urllib.parse import urlsplit
+
+from fairwatt.core.address import join_address, split_address
 
 __all__ = ["local_url", "what_is_wrong"]
 
@@ -12,20 +14,24 @@ PATIENCE_S = 2.0
 _EVERYWHERE = {"0.0.0.0": "127.0.0.1", "::": "::1"}  # noqa: S104  (compared, never bound)
 
 
-def local_url(listen: str) -> str:
-    """Return the URL at which a service that listens at `host:port` answers on this host."""
-    host, _, port = listen.rpartition(":")
-    host = host.strip("[]")
-    host = _EVERYWHERE.get(host, host)
-    return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
+def local_url(listen: str, key: str) -> str:
+    """Return the URL at which a service that listens as setting `key` says answers on this host.
+
+    Raises:
+        ConfigError: `listen` is not host:port.
+    """
+    host, port = split_address(listen, key)
+    return f"http://{join_address(_EVERYWHERE.get(host, host), port)}"
 
 
 def what_is_wrong(url: str) -> str | None:
     """Get `url`/healthz and return what is wrong with the service, None when all is well."""
     parts = urlsplit(url)
-    connection = http.client.HTTPConnection(parts.netloc, timeout=PATIENCE_S)
+    https = parts.scheme == "https"
+    kind = http.client.HTTPSConnection if https else http.client.HTTPConnection
+    connection = kind(parts.netloc, timeout=PATIENCE_S)
     try:
-        connection.request("GET", "/healthz")
+        connection.request("GET", parts.path.rstrip("/") + "/healthz")
         status = connection.getresponse().status
     except (OSError, http.client.HTTPException) as error:
         return f"{url} does not answer ({error})"

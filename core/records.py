@@ -14,6 +14,7 @@ import msgspec
 
 __all__ = [
     "Column",
+    "ColumnKind",
     "Device",
     "GpuAsk",
     "GpuInstance",
@@ -135,6 +136,19 @@ class GpuAsk(msgspec.Struct, frozen=True, kw_only=True):
     count: int
 
 
+ColumnKind = Literal[
+    "text",
+    "integer",
+    "ratio",
+    "ts",
+    "duration_s",
+    "energy_mj",
+    "carbon_mg",
+    "gpu_hours",
+    "json",
+]
+
+
 class Column(msgspec.Struct, frozen=True, kw_only=True):
     """A column of a Table: stable key, title for people, kind of value, definition in a sentence.
 
@@ -144,17 +158,7 @@ class Column(msgspec.Struct, frozen=True, kw_only=True):
 
     key: str
     title: str
-    kind: Literal[
-        "text",
-        "integer",
-        "ratio",
-        "ts",
-        "duration_s",
-        "energy_mj",
-        "carbon_mg",
-        "gpu_hours",
-        "json",
-    ]
+    kind: ColumnKind
     definition: str
 
 

@@ -14,7 +14,7 @@ __all__ = ["checks"]
 def _http(config: Config) -> list[Finding]:
     if not is_expected(config, "dashboard"):
         return []
-    fault = what_is_wrong(local_url(config["dashboard.listen"]))
+    fault = what_is_wrong(local_url(config["dashboard.listen"], "dashboard.listen"))
     remedy = "start `fairwatt dashboard`; its log says why it does not run"
     return [Finding(f"the dashboard: {fault}", remedy)] if fault else []
 

@@ -16,6 +16,7 @@ from urllib.parse import urlsplit
 from flask import Request, abort, current_app, request, session
 
 from fairwatt.accounting.reports.scope import Scope, scope_of
+from fairwatt.core.address import split_address
 from fairwatt.core.config import Config
 from fairwatt.core.errors import ConfigError
 from fairwatt.dashboard.proxy_identity import ProxyIdentity
@@ -27,7 +28,6 @@ __all__ = [
     "csrf_token",
     "is_loopback",
     "personas",
-    "split_address",
     "switch_to",
     "visitor",
 ]
@@ -47,31 +47,13 @@ def check_listen(config: Config) -> tuple[str, int]:
         ConfigError: not host:port, or not on loopback, where demo personas have no business.
     """
     listen = config["dashboard.listen"]
-    host, port = split_address(listen)
+    host, port = split_address(listen, "dashboard.listen")
     if config["dashboard.identity"] == "demo" and not is_loopback(host):
         raise ConfigError(
             "the demo identity has no passwords and must stay on this host",
             place="dashboard.listen",
             value=listen,
             remedy="use 127.0.0.1:8080 and an ssh tunnel, or set dashboard.identity to proxy",
-        )
-    return host, port
-
-
-def split_address(listen: str) -> tuple[str, int]:
-    """Return host and port of `host:port` or `[v6]:port`.
-
-    Raises:
-        ConfigError: it is neither.
-    """
-    try:
-        parts = urlsplit(f"//{listen}")
-        host, port = parts.hostname, parts.port
-    except ValueError:
-        host, port = None, None
-    if not host or port is None or parts.path or parts.username:
-        raise ConfigError(
-            "not host:port", place="dashboard.listen", value=listen, remedy="use 127.0.0.1:8080"
         )
     return host, port
 

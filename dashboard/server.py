@@ -5,35 +5,18 @@ from __future__ import annotations
 
 import socket
 from collections.abc import Callable
-from typing import Any
 
 from flask import Flask
-from gunicorn.app.base import BaseApplication
 from gunicorn.arbiter import Arbiter
 
-from fairwatt.accounting.worker import ImpatientWorker
+from fairwatt.accounting.wsgi import WsgiServer
+from fairwatt.core.address import join_address
 from fairwatt.core.errors import ConfigError
 
 __all__ = ["serve"]
 
 WORKERS = 2
 THREADS = 16
-
-
-class _Server(BaseApplication):  # type: ignore[misc]
-    """Gunicorn with our options alone: it reads no file, variable or command line."""
-
-    def __init__(self, app: Flask, options: dict[str, Any]) -> None:
-        self._app = app
-        self._options = options
-        super().__init__()
-
-    def load_config(self) -> None:
-        for name, value in self._options.items():
-            self.cfg.set(name, value)
-
-    def load(self) -> Flask:
-        return self._app
 
 
 def serve(
@@ -55,31 +38,26 @@ def serve(
         ConfigError: the address cannot be listened on.
     """
     _check_free(host, port)
-    literal = f"[{host}]" if ":" in host else host
 
     def ready(arbiter: Arbiter) -> None:
         if when_ready is not None:
             bound = arbiter.LISTENERS[0].sock.getsockname()[1]
-            when_ready(f"http://{literal}:{bound}")
+            when_ready(f"http://{join_address(host, bound)}")
 
     held: list[object] = []
     options = {
-        "bind": f"{literal}:{port}",
+        "bind": join_address(host, port),
         "workers": WORKERS,
-        "worker_class": ImpatientWorker,
         "threads": THREADS,
         "preload_app": True,
-        "loglevel": "warning",
         "when_ready": ready,
-        "control_socket_disable": True,
         # X_Remote_User must never pass for X-Remote-User.
         "header_map": "refuse",
         "post_worker_init": lambda _worker: held.append(hold()),
         "graceful_timeout": 5,
         "proc_name": "fairwatt-dashboard",
     }
-    known = {name: value for name, value in options.items() if name in _known_settings()}
-    _Server(app, known).run()
+    WsgiServer(lambda: app, options).run()
 
 
 def _check_free(host: str, port: int) -> None:
@@ -92,13 +70,6 @@ def _check_free(host: str, port: int) -> None:
     except OSError as error:
         raise ConfigError(
             f"cannot be listened on ({error.strerror})",
-            place=f"{host}:{port}",
+            place=join_address(host, port),
             remedy="choose another port: dashboard.listen, or --port of `fairwatt demo`",
         ) from error
-
-
-def _known_settings() -> set[str]:
-    """Names of this gunicorn's settings; the control socket came with 24."""
-    from gunicorn.config import KNOWN_SETTINGS
-
-    return {setting.name for setting in KNOWN_SETTINGS}

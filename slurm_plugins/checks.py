@@ -15,6 +15,7 @@ from fairwatt.core.doctor import Check, Finding
 from fairwatt.core.errors import CommandError, PolicyError
 from fairwatt.core.host import is_expected
 from fairwatt.core.slurm import SlurmClient
+from fairwatt.core.unix_socket import ask_line
 
 __all__ = ["HOOK", "checks"]
 
@@ -70,11 +71,7 @@ def _plugin(config: Config) -> list[Finding]:
 
 
 def _ping(path: str) -> dict[str, Any]:
-    with socket.socket(socket.AF_UNIX) as client:
-        client.settimeout(PING_S)
-        client.connect(path)
-        client.sendall(b'{"verb":"ping"}\n')
-        answer = json.loads(client.makefile("rb").readline() or b"null")
+    answer = json.loads(ask_line(path, b'{"verb":"ping"}\n', PING_S) or b"null")
     if not isinstance(answer, dict):
         raise PolicyError("not policyd's answer", place=path, remedy="correct policyd.socket")
     return answer

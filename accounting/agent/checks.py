@@ -3,18 +3,17 @@
 
 from __future__ import annotations
 
-import http.client
 import json
 import os
-import socket
 from collections.abc import Callable
 from pathlib import Path
-from urllib.parse import urlsplit
 
 from fairwatt.accounting.agent.settings import AgentSettings, agent_settings
 from fairwatt.core.config import Config
 from fairwatt.core.doctor import Check, Finding, Level
+from fairwatt.core.healthz import what_is_wrong
 from fairwatt.core.host import is_expected
+from fairwatt.core.unix_socket import ask_line
 
 __all__ = ["checks"]
 
@@ -48,11 +47,7 @@ def _no_library(config: Config) -> Finding:
 def _socket(config: Config) -> list[Finding]:
     path = agent_settings(config).socket
     try:
-        with socket.socket(socket.AF_UNIX) as agent:
-            agent.settimeout(PATIENCE_S)
-            agent.connect(str(path))
-            agent.sendall(b'{"v":1,"verb":"status"}\n')
-            answer = json.loads(agent.recv(65_536))
+        answer = json.loads(ask_line(path, b'{"v":1,"verb":"status"}\n', PATIENCE_S))
     except (OSError, ValueError) as error:
         remedy = "start `fairwatt agent`; its log says why it does not run"
         return [Finding(f"{path}: the agent does not answer ({error})", remedy)]
@@ -96,22 +91,9 @@ def _left_aside(settings: AgentSettings) -> list[Finding]:
 
 
 def _collector(config: Config) -> list[Finding]:
-    url = agent_settings(config).collector_url
-    parts = urlsplit(url)
-    https = parts.scheme == "https"
-    kind = http.client.HTTPSConnection if https else http.client.HTTPConnection
-    connection = kind(parts.netloc, timeout=PATIENCE_S)
-    try:
-        connection.request("GET", parts.path.rstrip("/") + "/healthz")
-        status = connection.getresponse().status
-    except (OSError, http.client.HTTPException) as error:
-        remedy = "start `fairwatt collector`, or correct agent.collector_url"
-        return [Finding(f"{url} does not answer ({error})", remedy)]
-    finally:
-        connection.close()
-    if status != 200:
-        return [Finding(f"{url}/healthz answers {status}", "look at the collector's log")]
-    return []
+    fault = what_is_wrong(agent_settings(config).collector_url)
+    remedy = "start `fairwatt collector` (its log says more), or correct agent.collector_url"
+    return [Finding(fault, remedy)] if fault else []
 
 
 def _where_gpus_are(run: Callable[[Config], list[Finding]]) -> Callable[[Config], list[Finding]]:

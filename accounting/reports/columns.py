@@ -3,9 +3,7 @@
 
 from __future__ import annotations
 
-from typing import Literal
-
-from fairwatt.core.records import Column
+from fairwatt.core.records import Column, ColumnKind
 
 __all__ = [
     "CARBON",
@@ -17,20 +15,8 @@ __all__ = [
     "column",
 ]
 
-Kind = Literal[
-    "text",
-    "integer",
-    "ratio",
-    "ts",
-    "duration_s",
-    "energy_mj",
-    "carbon_mg",
-    "gpu_hours",
-    "json",
-]
 
-
-def column(key: str, title: str, kind: Kind, definition: str) -> Column:
+def column(key: str, title: str, kind: ColumnKind, definition: str) -> Column:
     """Return a column; a shorthand that keeps tables of columns readable."""
     return Column(key=key, title=title, kind=kind, definition=definition)
 

@@ -149,7 +149,7 @@ def test_a_slurm_conf_without_our_hook_is_named(
     ],
 )
 def test_the_address_on_this_host(listen: str, url: str) -> None:
-    assert local_url(listen) == url
+    assert local_url(listen, "collector.listen") == url
 
 
 class Sick(http.server.BaseHTTPRequestHandler):
