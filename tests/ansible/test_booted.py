@@ -14,7 +14,7 @@ from tests.ansible.node_files import File, Link, NodeSpec, mask
 from tests.ansible.roots import TRIXIE
 from tests.lab.waiting import LabError, await_value
 
-pytestmark = [pytest.mark.ansible, pytest.mark.xdist_group("ansible_booted")]
+pytestmark = pytest.mark.ansible
 
 QUIET = mask("slurmd.service", "mariadb.service")
 REPOSITORY = Path(__file__).resolve().parents[2]

@@ -24,7 +24,7 @@ from tests.lab.demo import idle_mw_of
 from tests.lab.demo_check import check_energy
 from tests.lab.waiting import await_value
 
-pytestmark = [pytest.mark.ansible, pytest.mark.xdist_group("ansible_campus")]
+pytestmark = pytest.mark.ansible
 
 SLURM_CONF = "/etc/slurm/slurm.conf"
 WATTS, SECONDS = 60, 4
@@ -299,5 +299,5 @@ def test_uninstall_leaves_the_database_and_nothing_else(campus, removed):
 
 
 def test_uninstall_again_changes_nothing(playbooks, removed):
-    again = playbooks.run("uninstall")
+    again = playbooks.run("uninstall", "--limit=ctl,gpu01")
     assert (again.status, again.changed) == (0, 0), again.why()

@@ -15,7 +15,7 @@ from tests.ansible.booted import BootedLab
 from tests.ansible.playbooks import ansible_env
 from tests.ansible.test_booted import spec
 
-pytestmark = [pytest.mark.ansible, pytest.mark.xdist_group("ansible_booted")]
+pytestmark = pytest.mark.ansible
 
 AdHoc = Callable[..., str]
 

@@ -11,7 +11,7 @@ from tests.ansible.admin import doctor, submit, tres_of
 from tests.ansible.playbooks import Outcome, Playbooks
 from tests.ansible.sites import BootedSite
 
-pytestmark = [pytest.mark.ansible, pytest.mark.xdist_group("ansible_small")]
+pytestmark = pytest.mark.ansible
 
 SLURM_CONF = "/etc/slurm/slurm.conf"
 NOBODY = "http://10.77.0.99:8181"
