@@ -136,7 +136,7 @@ def edits(before: Parsed, after: JobRequest, spelling: Spelling) -> dict[str, st
     for level, items in before.entries.items():
         new = tuple(ask for ask in after.gpus if ask.level == level)
         old = tuple(ask for ask in before.request.gpus if ask.level == level)
-        if new != old or spelling_of(before.texts[level]) not in (None, spelling):
+        if new != old or (old and spelling_of(before.texts[level]) not in (None, spelling)):
             per_task = level == "task"
             changed[LEVELS[level]] = format_request(
                 _replaced(items, new), spelling, per_task=per_task

@@ -56,6 +56,15 @@ def test_other_tres_stay_where_they_are():
     assert out.edits["tres_per_task"] == "cpu=3,gres/gpu:a100_3g.20gb=1,gres/shard=2"
 
 
+@pytest.mark.parametrize("other", ["<", "shard:2", "license:ansys=1"])
+def test_a_list_without_gpus_stays_as_it_was_written(other):
+    """It is not even put into the server's spelling: that is for the GPU entries."""
+    job = {"tres_per_task": other, "tres_per_node": "gres/gpu:20gb:1"}
+    edits = decide(job, POLICY, spelling=Spelling.SLASH).edits
+    assert edits["tres_per_node"] == "gres/gpu:a100_3g.20gb:1"
+    assert "tres_per_task" not in edits
+
+
 @pytest.mark.parametrize(
     "job",
     [{}, {"tres_per_node": "gres:shard:1"}, {"tres_per_node": "gres/gpu:0"}, {"tres_per_job": ""}],
