@@ -6,12 +6,12 @@ from __future__ import annotations
 import os
 import secrets
 import subprocess
-import time
 
 import pytest
 
 from fairwatt.core.errors import AuthError
 from fairwatt.core.munge import decode, encode
+from tests.lab.waiting import await_value
 
 pytestmark = pytest.mark.lab
 
@@ -26,11 +26,11 @@ def munge_socket(tmp_path_factory):
     argv = ["munged", "--foreground", "--force", f"--key-file={key}", f"--socket={socket}"]
     argv += [f"--{kind}-file={root / kind}" for kind in ("pid", "log", "seed")]
     with subprocess.Popen(argv, stderr=subprocess.DEVNULL) as daemon:
-        deadline = time.monotonic() + 5
-        while not socket.exists() and time.monotonic() < deadline:
-            time.sleep(0.02)
-        yield str(socket)
-        daemon.terminate()
+        try:
+            await_value(socket.exists, what="munged's socket", timeout_s=5)
+            yield str(socket)
+        finally:
+            daemon.terminate()
 
 
 def test_payload_uid_and_gid_come_back(munge_socket):

@@ -6,7 +6,6 @@ from __future__ import annotations
 import json
 import os
 import signal
-import socket
 import subprocess
 import sys
 import time
@@ -18,7 +17,9 @@ import pytest
 
 from fairwatt.accounting.agent.segments import read_entries, segment_numbers, segment_path
 from fairwatt.core.events import Event, RunEnded, WindowClosed
+from fairwatt.core.unix_socket import ask_line
 from tests.fakes.nvml_control import FakeNvml
+from tests.lab.waiting import await_value
 from tests.unit.agent.keeper_bench import Bench, board
 
 PATIENCE_S = 10.0
@@ -26,10 +27,7 @@ PATIENCE_S = 10.0
 
 def wait_until(condition: Callable[[], object], what: str) -> None:
     """Poll a condition; fail with `what` after PATIENCE_S."""
-    until = time.monotonic() + PATIENCE_S
-    while not condition():
-        assert time.monotonic() < until, f"waited in vain for: {what}"
-        time.sleep(0.02)
+    await_value(condition, what=what, timeout_s=PATIENCE_S)
 
 
 class AgentLab:
@@ -92,11 +90,8 @@ class AgentLab:
 
     def ask(self, **message: object) -> dict[str, object]:
         """Send one message to the agent and return its answer."""
-        with socket.socket(socket.AF_UNIX) as peer:
-            peer.settimeout(PATIENCE_S)
-            peer.connect(str(self.socket))
-            peer.sendall(json.dumps({"v": 1, **message}).encode() + b"\n")
-            return json.loads(peer.makefile("rb").readline())
+        line = json.dumps({"v": 1, **message}).encode() + b"\n"
+        return json.loads(ask_line(self.socket, line, PATIENCE_S))
 
     def hook(self, verb: str, job_id: int, *uuids: str, t_ms: int | None = None) -> dict:
         """Do what a hook does over the socket; the job's devices are UUIDs."""

@@ -3,13 +3,13 @@
 
 from __future__ import annotations
 
-import time
 from pathlib import Path
 
 import pytest
 
 from fairwatt.core.call import call
 from fairwatt.core.errors import CommandError, CommandTimeout
+from tests.lab.waiting import await_value
 
 
 def test_arguments_are_not_a_shell_line() -> None:
@@ -56,10 +56,7 @@ def test_a_slow_program_takes_its_children_along(tmp_path: Path) -> None:
 
 def await_gone(pid: int) -> None:
     """Wait up to 5 s until the process has ended; a zombie that nobody reaped counts as ended."""
-    deadline = time.monotonic() + 5
-    while is_alive(pid):
-        assert time.monotonic() < deadline, f"process {pid} is still there"
-        time.sleep(0.01)
+    await_value(lambda: not is_alive(pid), what=f"the end of process {pid}", timeout_s=5)
 
 
 def is_alive(pid: int) -> bool:

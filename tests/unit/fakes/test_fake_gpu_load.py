@@ -5,12 +5,12 @@ import shutil
 import signal
 import subprocess
 import sys
-import time
 
 import pytest
 
 from tests.fakes import gpu_load
 from tests.fakes.machines import mig_node
+from tests.lab.waiting import await_value
 
 
 @pytest.fixture
@@ -31,11 +31,8 @@ def start(program, fake, uuids, seconds):
     return subprocess.Popen(command)
 
 
-def wait_for(condition, patience_s=20):
-    end = time.monotonic() + patience_s
-    while not condition():
-        assert time.monotonic() < end, "the program did not raise the power"
-        time.sleep(0.01)
+def wait_for(condition):
+    await_value(condition, what="the program to raise the power", timeout_s=20)
 
 
 def powers(fake, uuid):

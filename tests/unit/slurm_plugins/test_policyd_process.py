@@ -6,13 +6,14 @@ from __future__ import annotations
 import json
 import os
 import signal
-import socket
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import pytest
+
+from fairwatt.core.unix_socket import ask_line
+from tests.lab.waiting import await_value
 
 
 @pytest.fixture
@@ -35,18 +36,13 @@ def policyd(tmp_path):
 
 
 def answer(path: Path, line: bytes) -> dict:
-    deadline = time.monotonic() + 10
-    while True:
+    def ask() -> dict | None:
         try:
-            with socket.socket(socket.AF_UNIX) as client:
-                client.settimeout(5)
-                client.connect(str(path))
-                client.sendall(line)
-                return json.loads(client.makefile("rb").readline())
+            return json.loads(ask_line(path, line, 5))
         except OSError:
-            if time.monotonic() > deadline:
-                raise
-            time.sleep(0.02)
+            return None
+
+    return await_value(ask, what="policyd's answer", timeout_s=10)
 
 
 def test_it_starts_without_slurmctld_stands_aside_and_ends_clean(policyd):
