@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Fixtures and rules for every test: a skip must be one that `expected-skips.txt` names."""
+"""Rules for every test: none hangs, and a skip must be one that `expected-skips.txt` names."""
 
 from __future__ import annotations
 
@@ -9,12 +9,32 @@ from pathlib import Path
 import hypothesis
 import pytest
 
+from tests.bound import bounded, limit_s
+
 # Time is measured in benchmarks: a busy host must not fail a property.
 hypothesis.settings.register_profile("house", deadline=None, print_blob=True)
 hypothesis.settings.load_profile("house")
 
 EXPECTED = Path(__file__).with_name("expected-skips.txt")
 _skipped: list[str] = []
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_setup(item):
+    with bounded(limit_s(item.path)):
+        return (yield)
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_call(item):
+    with bounded(limit_s(item.path)):
+        return (yield)
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_teardown(item):
+    with bounded(limit_s(item.path)):
+        return (yield)
 
 
 def pytest_report_teststatus(report, config):

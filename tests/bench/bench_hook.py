@@ -11,7 +11,6 @@ from __future__ import annotations
 import argparse
 import json
 import shutil
-import socket
 import sys
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
@@ -21,6 +20,7 @@ from pathlib import Path
 from statistics import median, quantiles
 
 from fairwatt.core.call import call
+from fairwatt.core.unix_socket import ask_line
 from tests.lab.available import why_unavailable
 from tests.lab.cluster import OneHostCluster
 from tests.lab.paths import REPOSITORY, temporary_root
@@ -92,10 +92,8 @@ def submit(cluster: OneHostCluster, client: list[str], each: int) -> tuple[float
 
 def ask_policyd(cluster: OneHostCluster) -> dict[str, int]:
     """What policyd answers to a ping."""
-    with socket.socket(socket.AF_UNIX) as client:
-        client.connect(str(cluster.paths.policyd_socket))
-        client.sendall(b'{"verb":"ping"}\n')
-        answer: dict[str, int] = json.loads(client.makefile("rb").readline())
+    line = ask_line(cluster.paths.policyd_socket, b'{"verb":"ping"}\n', 5.0)
+    answer: dict[str, int] = json.loads(line)
     return answer
 
 

@@ -4,12 +4,13 @@
 from __future__ import annotations
 
 import json
-import socket
 import sys
 import urllib.error
 import urllib.request
 from collections.abc import Sequence
 from pathlib import Path
+
+from fairwatt.core.unix_socket import ask_line
 
 __all__ = ["answers_http", "answers_ping", "command"]
 
@@ -24,11 +25,7 @@ def command(*args: str) -> Sequence[str]:
 def answers_ping(path: Path) -> bool:
     """Whether the daemon at this unix socket answers a ping."""
     try:
-        with socket.socket(socket.AF_UNIX) as client:
-            client.settimeout(PROBE_S)
-            client.connect(str(path))
-            client.sendall(b'{"v":1,"verb":"ping"}\n')
-            answer = client.makefile("rb").readline()
+        answer = ask_line(path, b'{"v":1,"verb":"ping"}\n', PROBE_S)
     except OSError:
         return False
     return bool(answer.endswith(b"\n") and json.loads(answer))
