@@ -21,7 +21,7 @@ __all__ = [
     "RunEnded",
     "RunStarted",
     "Share",
-    "ShareOf",
+    "DeviceHold",
     "WindowClosed",
     "decode_body",
     "decode_event",
@@ -46,7 +46,7 @@ class Flag(enum.IntFlag):
     """The device could not be read at the window's end."""
 
 
-class ShareOf(msgspec.Struct, frozen=True, kw_only=True):
+class DeviceHold(msgspec.Struct, frozen=True, kw_only=True):
     """A job's hold on a device: the whole board, or one GPU instance of it.
 
     `numerator/denominator` is the reserved fraction of the board (3/7 for 3g on A100).
@@ -93,7 +93,7 @@ class RunStarted(msgspec.Struct, frozen=True, kw_only=True, tag="run_started"):
     sluid: str | None
     uid: Int64 | None
     account: str | None
-    holds: tuple[ShareOf, ...]
+    holds: tuple[DeviceHold, ...]
     mapped_by: str
 
 

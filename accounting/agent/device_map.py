@@ -14,7 +14,7 @@ from dataclasses import dataclass
 
 from fairwatt.accounting.agent.gres_conf import GresConf
 from fairwatt.accounting.agent.mig_minors import CapMinors
-from fairwatt.core.events import ShareOf
+from fairwatt.core.events import DeviceHold
 from fairwatt.core.records import Device, GpuInstance
 
 __all__ = ["Place", "Placement", "map_job"]
@@ -38,7 +38,7 @@ class Placement:
     `problem` says why a job is unmapped.
     """
 
-    holds: tuple[ShareOf, ...]
+    holds: tuple[DeviceHold, ...]
     places: tuple[Place, ...]
     mapped_by: str
     problem: str | None = None
@@ -191,7 +191,7 @@ def _by_enumeration(positions: Sequence[int], devices: Sequence[Device]) -> Plac
 
 def _placed(positions: Sequence[int | None], found: Sequence[_Found], mapped_by: str) -> Placement:
     return Placement(
-        holds=tuple(_share(device, instance) for device, instance in found),
+        holds=tuple(_hold(device, instance) for device, instance in found),
         places=tuple(
             Place(position, "mig", instance.uuid)
             if instance is not None
@@ -202,10 +202,10 @@ def _placed(positions: Sequence[int | None], found: Sequence[_Found], mapped_by:
     )
 
 
-def _share(device: Device, instance: GpuInstance | None) -> ShareOf:
+def _hold(device: Device, instance: GpuInstance | None) -> DeviceHold:
     if instance is None:
-        return ShareOf(device=device.uuid, instance="", numerator=1, denominator=1)
-    return ShareOf(
+        return DeviceHold(device=device.uuid, instance="", numerator=1, denominator=1)
+    return DeviceHold(
         device=device.uuid,
         instance=instance.uuid,
         numerator=instance.compute_slices,

@@ -76,7 +76,7 @@ class Keeper:
     @property
     def watched(self) -> list[str]:
         """The devices to read: those NVML shows, and those that runs still hold."""
-        held = {tenancy.share.device for tenancy in self._journal.state.tenancies}
+        held = {timed.hold.device for timed in self._journal.state.holds}
         return sorted(held | self.devices.keys())
 
     @property
@@ -151,7 +151,7 @@ class Keeper:
     def devices_of(self, job_id: int) -> set[str]:
         """Return the devices that a job holds, or held since their last reading."""
         state = self._journal.state
-        return {t.share.device for t in state.tenancies if t.job_id == job_id}
+        return {t.hold.device for t in state.holds if t.job_id == job_id}
 
     def status(self) -> dict[str, Any]:
         """Return what `status` answers."""

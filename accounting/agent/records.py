@@ -7,9 +7,9 @@ from typing import Literal
 
 import msgspec
 
-from fairwatt.core.events import Event, ShareOf
+from fairwatt.core.events import DeviceHold, Event
 
-__all__ = ["Entry", "Method", "Origin", "Reading", "Tenancy"]
+__all__ = ["Entry", "Method", "Origin", "Reading", "TimedHold"]
 
 Method = Literal["counter", "integrated", "none"]
 """Where an energy comes from: NVML's counter, integrated power samples, or nowhere."""
@@ -32,12 +32,12 @@ class Reading(msgspec.Struct, frozen=True, kw_only=True):
     boot_id: str
 
 
-class Tenancy(msgspec.Struct, frozen=True, kw_only=True):
+class TimedHold(msgspec.Struct, frozen=True, kw_only=True):
     """A run's hold on a device from a time until another (None: still)."""
 
     job_id: int
     run_start_ms: int
-    share: ShareOf
+    hold: DeviceHold
     from_ms: int
     until_ms: int | None = None
 

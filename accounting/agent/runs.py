@@ -5,10 +5,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-from fairwatt.accounting.agent.records import Entry, Origin, Tenancy
+from fairwatt.accounting.agent.records import Entry, Origin, TimedHold
 from fairwatt.accounting.agent.requests import HookRequest, job_id_of, whole_number
 from fairwatt.accounting.agent.state import State
-from fairwatt.core.events import RunEnded, RunStarted, ShareOf
+from fairwatt.core.events import DeviceHold, RunEnded, RunStarted
 
 __all__ = ["ending", "lost_with_boot", "starting"]
 
@@ -16,7 +16,7 @@ __all__ = ["ending", "lost_with_boot", "starting"]
 def starting(
     state: State,
     request: HookRequest,
-    holds: Sequence[ShareOf],
+    holds: Sequence[DeviceHold],
     mapped_by: str,
     origin: Origin,
 ) -> list[Entry]:
@@ -95,21 +95,21 @@ def _ended(run: RunStarted, t_ms: int, closed_by: str, origin: Origin) -> Entry:
     return Entry(event=event)
 
 
-def _holders(state: State, holds: Sequence[ShareOf]) -> list[RunStarted]:
+def _holders(state: State, holds: Sequence[DeviceHold]) -> list[RunStarted]:
     """Return the open runs that hold what a new run now holds: their epilog was missed."""
     keys = {
-        (tenancy.job_id, tenancy.run_start_ms)
-        for tenancy in _open(state.tenancies)
-        if any(_overlap(tenancy.share, share) for share in holds)
+        (timed.job_id, timed.run_start_ms)
+        for timed in _open(state.holds)
+        if any(_overlap(timed.hold, hold) for hold in holds)
     }
     return [run for run in state.runs if (run.job_id, run.t_ms) in keys]
 
 
-def _open(tenancies: Iterable[Tenancy]) -> list[Tenancy]:
-    return [tenancy for tenancy in tenancies if tenancy.until_ms is None]
+def _open(held: Iterable[TimedHold]) -> list[TimedHold]:
+    return [timed for timed in held if timed.until_ms is None]
 
 
-def _overlap(one: ShareOf, other: ShareOf) -> bool:
+def _overlap(one: DeviceHold, other: DeviceHold) -> bool:
     if one.device != other.device:
         return False
     return one.instance == other.instance or "" in (one.instance, other.instance)

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 
 import msgspec
 
-from fairwatt.accounting.agent.records import Entry, Reading, Tenancy
+from fairwatt.accounting.agent.records import Entry, Reading, TimedHold
 from fairwatt.core.events import Event, RunEnded, RunStarted
 
 __all__ = ["State", "apply", "numbered"]
@@ -21,7 +21,7 @@ class State(msgspec.Struct, kw_only=True):
 
     next_seq: int = 0
     runs: list[RunStarted] = []
-    tenancies: list[Tenancy] = []
+    holds: list[TimedHold] = []
     baselines: dict[str, Reading] = {}
     ended: list[tuple[int, int]] = []
 
@@ -69,30 +69,30 @@ def _open(state: State, run: RunStarted) -> None:
     if state.knows(run.job_id, run.t_ms):
         return
     state.runs.append(run)
-    state.tenancies.extend(
-        Tenancy(job_id=run.job_id, run_start_ms=run.t_ms, share=share, from_ms=run.t_ms)
-        for share in run.holds
+    state.holds.extend(
+        TimedHold(job_id=run.job_id, run_start_ms=run.t_ms, hold=hold, from_ms=run.t_ms)
+        for hold in run.holds
     )
 
 
 def _close(state: State, end: RunEnded) -> None:
     key = (end.job_id, end.run_start_ms)
     state.runs = [run for run in state.runs if (run.job_id, run.t_ms) != key]
-    state.tenancies = [
-        msgspec.structs.replace(tenancy, until_ms=end.t_ms)
-        if (tenancy.job_id, tenancy.run_start_ms) == key
-        else tenancy
-        for tenancy in state.tenancies
+    state.holds = [
+        msgspec.structs.replace(timed, until_ms=end.t_ms)
+        if (timed.job_id, timed.run_start_ms) == key
+        else timed
+        for timed in state.holds
     ]
     state.ended = [*state.ended, key][-REMEMBERED_RUNS:]
 
 
 def _apply_reading(state: State, reading: Reading) -> None:
     state.baselines[reading.device] = reading
-    state.tenancies = [
-        tenancy
-        for tenancy in state.tenancies
-        if tenancy.share.device != reading.device
-        or tenancy.until_ms is None
-        or tenancy.until_ms > reading.t_ms
+    state.holds = [
+        timed
+        for timed in state.holds
+        if timed.hold.device != reading.device
+        or timed.until_ms is None
+        or timed.until_ms > reading.t_ms
     ]

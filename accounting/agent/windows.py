@@ -14,7 +14,7 @@ from itertools import pairwise
 
 import msgspec
 
-from fairwatt.accounting.agent.records import Entry, Origin, Reading, Tenancy
+from fairwatt.accounting.agent.records import Entry, Origin, Reading, TimedHold
 from fairwatt.accounting.agent.state import State
 from fairwatt.accounting.ledger import (
     Delta,
@@ -73,7 +73,7 @@ def close_windows(
         return [Entry(reading=now)]
     if now.t_ms <= before.t_ms:
         return []
-    pieces = _pieces(state.tenancies, before, now)
+    pieces = _pieces(state.holds, before, now)
     measured = _measured(before, now, power)
     gap = resumed or len(pieces) > 1
     flags = measured.flags | (Flag.GAP if gap else Flag(0))
@@ -125,28 +125,28 @@ def _measured(before: Reading, now: Reading, power: BoardPower) -> Delta:
     return Delta(delta.energy_mj, delta.flags | integrated)
 
 
-def _pieces(tenancies: Sequence[Tenancy], before: Reading, now: Reading) -> list[_Piece]:
+def _pieces(held: Sequence[TimedHold], before: Reading, now: Reading) -> list[_Piece]:
     """Cut [before, now) where holders change and, if they do or it is long, at full hours."""
     t0_ms, t1_ms = max(before.t_ms, now.t_ms - LONGEST_GAP_MS), now.t_ms
-    mine = [tenancy for tenancy in tenancies if tenancy.share.device == now.device]
-    edges = {tenancy.from_ms for tenancy in mine}
-    edges |= {tenancy.until_ms for tenancy in mine if tenancy.until_ms is not None}
+    mine = [timed for timed in held if timed.hold.device == now.device]
+    edges = {timed.from_ms for timed in mine}
+    edges |= {timed.until_ms for timed in mine if timed.until_ms is not None}
     edges |= set(range(t0_ms - t0_ms % HOUR_MS + HOUR_MS, t1_ms, HOUR_MS))
     cuts = [t0_ms, *sorted(edge for edge in edges if t0_ms < edge < t1_ms), t1_ms]
     return [_Piece(a, b, tuple(_holds(mine, a, b))) for a, b in pairwise(cuts)]
 
 
-def _holds(tenancies: Sequence[Tenancy], t0_ms: int, t1_ms: int) -> Iterator[Hold]:
-    for tenancy in tenancies:
-        until_ms = t1_ms if tenancy.until_ms is None else tenancy.until_ms
-        if tenancy.from_ms <= t0_ms and until_ms >= t1_ms:
-            share = tenancy.share
+def _holds(held: Sequence[TimedHold], t0_ms: int, t1_ms: int) -> Iterator[Hold]:
+    for timed in held:
+        until_ms = t1_ms if timed.until_ms is None else timed.until_ms
+        if timed.from_ms <= t0_ms and until_ms >= t1_ms:
+            hold = timed.hold
             yield Hold(
-                tenancy.job_id,
-                tenancy.run_start_ms,
-                share.instance,
-                share.numerator,
-                share.denominator,
+                timed.job_id,
+                timed.run_start_ms,
+                hold.instance,
+                hold.numerator,
+                hold.denominator,
             )
 
 

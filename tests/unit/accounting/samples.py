@@ -9,7 +9,14 @@ from zoneinfo import ZoneInfo
 from fairwatt.accounting.carbon import load_factors, store_factors, store_pue
 from fairwatt.accounting.sacct import SacctRun, parse_sacct
 from fairwatt.accounting.store import open_store, transaction
-from fairwatt.core.events import AgentStarted, RunEnded, RunStarted, Share, ShareOf, WindowClosed
+from fairwatt.core.events import (
+    AgentStarted,
+    DeviceHold,
+    RunEnded,
+    RunStarted,
+    Share,
+    WindowClosed,
+)
 from fairwatt.core.records import Device
 
 UTC = ZoneInfo("UTC")
@@ -81,7 +88,7 @@ class Node:
         )
         return AgentStarted(**self._head(), t_ms=t_ms, devices=devices, version="1")
 
-    def start(self, job: int, t_ms: int, *holds: ShareOf, **facts: Any) -> RunStarted:
+    def start(self, job: int, t_ms: int, *holds: DeviceHold, **facts: Any) -> RunStarted:
         values = {"restart_cnt": None, "sluid": None, "uid": 1000, "account": "qcd", **facts}
         return RunStarted(
             **self._head(), t_ms=t_ms, job_id=job, holds=holds, mapped_by="minor", **values
@@ -116,8 +123,8 @@ def share(
     )  # fmt: skip
 
 
-def whole(device: str) -> ShareOf:
-    return ShareOf(device=device, instance="", numerator=1, denominator=1)
+def whole(device: str) -> DeviceHold:
+    return DeviceHold(device=device, instance="", numerator=1, denominator=1)
 
 
 def dump(db, *, without: tuple[str, ...] = ("meta",)) -> list[str]:

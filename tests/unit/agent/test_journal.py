@@ -18,9 +18,9 @@ from fairwatt.accounting.agent import segments as segments_module
 from fairwatt.accounting.agent.journal import Journal
 from fairwatt.accounting.agent.records import Entry, Reading
 from fairwatt.core.errors import SpoolError
-from fairwatt.core.events import RunEnded, RunStarted, ShareOf, decode_body
+from fairwatt.core.events import DeviceHold, RunEnded, RunStarted, decode_body
 
-SHARE = ShareOf(device="GPU-1", instance="", numerator=1, denominator=1)
+HOLD = DeviceHold(device="GPU-1", instance="", numerator=1, denominator=1)
 
 
 def started(job_id: int, t_ms: int = 1_000) -> Entry:
@@ -35,7 +35,7 @@ def started(job_id: int, t_ms: int = 1_000) -> Entry:
             sluid=None,
             uid=1,
             account="physics",
-            holds=(SHARE,),
+            holds=(HOLD,),
             mapped_by="uuid",
         )
     )

@@ -10,12 +10,12 @@ import pytest
 from fairwatt.core.errors import IngestError
 from fairwatt.core.events import (
     AgentStarted,
+    DeviceHold,
     Event,
     Flag,
     RunEnded,
     RunStarted,
     Share,
-    ShareOf,
     WindowClosed,
     decode_body,
     decode_event,
@@ -50,7 +50,7 @@ EVENTS: list[Event] = [
         sluid=None,
         uid=1000,
         account="qcd",
-        holds=(ShareOf(device="GPU-1", instance="MIG-1", numerator=1, denominator=7),),
+        holds=(DeviceHold(device="GPU-1", instance="MIG-1", numerator=1, denominator=7),),
         mapped_by="uuid",
     ),
     WindowClosed(
