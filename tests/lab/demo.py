@@ -73,7 +73,7 @@ def demo_cluster(port: int | None, *, seed: bool) -> Iterator[OneHostCluster]:
         cluster.paths.make()
         with _seeding(cluster, seed):
             cluster.start()
-            say(f"Slurm 22.05 with four nodes is up ({cluster.start_s:.1f} s)")
+            say(f"Slurm {cluster.release} with four nodes is up ({cluster.start_s:.1f} s)")
         install_program(cluster)
         cluster.start_fairwatt()
         say("policy daemon, collector and four node agents are up")
