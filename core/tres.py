@@ -67,11 +67,6 @@ class Tres:
         return self.amount("node")
 
     @property
-    def billing(self) -> int | None:
-        """Billing units, or None."""
-        return self.amount("billing")
-
-    @property
     def gpu_count(self) -> int:
         """All GPUs: the generic `gres/gpu` if present, else the sum of the typed ones."""
         generic = self.amount(_GPU)

@@ -23,6 +23,14 @@ def test_relative_links_exist(page: Path) -> None:
             assert (page.parent / target).exists(), target
 
 
+def test_the_map_of_files_names_files_that_exist() -> None:
+    text = (ROOT / "docs" / "architecture.md").read_text(encoding="utf-8")
+    rows = re.findall(r"^\| [^|`]+ \| `([^`]+)` \| (.*) \|$", text, re.MULTILINE)
+    named = [(folder, name) for folder, cell in rows for name in re.findall(r"`([^`]+)`", cell)]
+    assert len(named) > 50
+    assert [pair for pair in named if not (ROOT / pair[0] / pair[1]).is_file()] == []
+
+
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
 def test_settings_in_prose_exist(page: Path) -> None:
     keys = {setting.key for setting in SETTINGS}
