@@ -26,6 +26,8 @@ __all__ = ["BRIDGE", "BootedLab", "Node"]
 BRIDGE = "10.77.0.254"
 """The bridge's own address: what runs in the lab's network but on no node."""
 BOOT_S = 60.0
+_ZIP_CACHE = Path(__file__).with_name("zip_cache.py")
+_PACKAGES = "/usr/lib/python3/dist-packages"
 _TAIL = 4000
 _CLEAN = ("/usr/bin/env", "-i", "PATH=/usr/sbin:/usr/bin:/sbin:/bin", "HOME=/root", "LANG=C.UTF-8")
 
@@ -257,6 +259,8 @@ def _is_init(pid: int) -> bool:
 
 def _host_files(spec: NodeSpec, hosts: str) -> Files:
     return {
+        f"{_PACKAGES}/lab_zip_cache.py": File(_ZIP_CACHE.read_bytes()),
+        f"{_PACKAGES}/lab.pth": File("import lab_zip_cache\n"),
         "/etc/hostname": File(f"{spec.name}\n"),
         "/etc/hosts": File(f"127.0.0.1 localhost\n{hosts}"),
         "/etc/systemd/system/lab-network.service": File(
