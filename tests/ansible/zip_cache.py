@@ -5,7 +5,8 @@ Ansible sends its library with each task as a zip archive, which holds no byte c
 again and again is nine tenths of a task's processor time.
 """
 
-# ruff: noqa: PTH  # pathlib would cost each start of Python more than there is to win
+# pathlib would cost each start of Python more than there is to win:
+# ruff: noqa: PTH103, PTH104, PTH123
 
 import marshal
 import os
