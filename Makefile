@@ -29,7 +29,7 @@ demo-check: setup ## as demo, but verify the figures, print them and end
 .PHONY: test
 test: dist ## everything: lint, unit, docs, packaging, live cluster, browser, booted nodes
 	@$(MAKE) --no-print-directory lint
-	FAIRWATT_STRICT_SKIPS=1 $(PYTEST) -q -n 2 --dist loadfile tests
+	@tests/run.sh
 
 .PHONY: unit
 unit: ## the quick tests only
@@ -37,7 +37,7 @@ unit: ## the quick tests only
 
 .PHONY: test-ansible
 test-ansible: dist ## the collection's roles on booted Debian nodes, each step's time printed
-	FAIRWATT_STRICT_SKIPS=1 $(PYTEST) -q -n 2 --dist loadfile tests/ansible
+	FAIRWATT_STRICT_SKIPS=1 $(PYTEST) -q tests/ansible
 
 .PHONY: lint
 lint: ## style, types and import arrows

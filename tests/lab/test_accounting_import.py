@@ -16,7 +16,7 @@ from fairwatt.accounting.store import open_reader
 from fairwatt.core.munge import encode
 from tests.lab.waiting import await_value
 
-pytestmark = [pytest.mark.lab, pytest.mark.xdist_group("cluster")]
+pytestmark = pytest.mark.lab
 
 NAME = "pipe|new\nline 's' 100%s <script>alert(1)</script> =HYPERLINK(\"x\")"
 

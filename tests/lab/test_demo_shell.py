@@ -26,7 +26,6 @@ def _run(*argv: str | Path) -> subprocess.CompletedProcess[str]:
 
 
 @pytest.mark.lab
-@pytest.mark.xdist_group("lab")
 def test_a_user_submits_from_the_shell(cluster: OneHostCluster, shell: Path) -> None:
     done = _run(shell, "ada", "-c", "sbatch --gres=gpu:20gb:1 --wrap='id -un >who' && pwd")
     assert done.returncode == 0, done.stderr
@@ -39,7 +38,6 @@ def test_a_user_submits_from_the_shell(cluster: OneHostCluster, shell: Path) -> 
 
 
 @pytest.mark.lab
-@pytest.mark.xdist_group("lab")
 def test_root_asks_the_doctor_from_the_shell(shell: Path) -> None:
     done = _run(shell, "root", "-c", "fairwatt doctor --json; sinfo --noheader")
     assert '"ok"' in done.stdout
@@ -47,7 +45,6 @@ def test_root_asks_the_doctor_from_the_shell(shell: Path) -> None:
 
 
 @pytest.mark.lab
-@pytest.mark.xdist_group("lab")
 def test_the_shell_names_its_users(shell: Path) -> None:
     done = _run(shell, "mallory")
     assert done.returncode == 2

@@ -15,7 +15,7 @@ from tests.lab.cluster import OneHostCluster
 from tests.lab.slurm_conf import gres_conf
 from tests.lab.waiting import await_value
 
-pytestmark = [pytest.mark.lab, pytest.mark.xdist_group("lab")]
+pytestmark = pytest.mark.lab
 
 NAMES = ("SLURM_JOB_GPUS", "CUDA_VISIBLE_DEVICES", "SLURM_STEP_GPUS")
 SCRIPT = """

@@ -8,7 +8,7 @@ import pytest
 from tests.lab.cluster import OneHostCluster
 from tests.lab.commands import ENDED
 
-pytestmark = [pytest.mark.lab, pytest.mark.xdist_group("lab")]
+pytestmark = pytest.mark.lab
 
 
 def submit(cluster: OneHostCluster, args: list[str], script: str, user: str = "ada") -> int:

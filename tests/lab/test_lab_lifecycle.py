@@ -19,7 +19,7 @@ from tests.lab.commands import ENDED
 from tests.lab.paths import REPOSITORY, temporary_root
 from tests.lab.waiting import LabError, await_value
 
-pytestmark = [pytest.mark.lab, pytest.mark.xdist_group("lab")]
+pytestmark = pytest.mark.lab
 
 MOST_UP_S, MOST_DOWN_S = 10.0, 3.0
 # The job puts a process in the background that no signal to its group reaches.

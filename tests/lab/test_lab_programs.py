@@ -8,7 +8,7 @@ import pytest
 from tests.lab.cluster import OneHostCluster
 from tests.lab.programs import answers_http, answers_ping
 
-pytestmark = [pytest.mark.lab, pytest.mark.xdist_group("lab")]
+pytestmark = pytest.mark.lab
 
 
 def test_a_slices_uuid_reaches_the_job(cluster: OneHostCluster) -> None:

@@ -12,7 +12,7 @@ from fairwatt.core.events import Event, RunEnded, RunStarted
 from tests.lab.cluster import OneHostCluster
 from tests.lab.waiting import await_value
 
-pytestmark = [pytest.mark.lab, pytest.mark.xdist_group("cluster")]
+pytestmark = pytest.mark.lab
 
 SHOW = '#!/bin/sh\necho "seen=$CUDA_VISIBLE_DEVICES"\n'
 

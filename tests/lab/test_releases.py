@@ -35,7 +35,7 @@ from tests.lab.job_mix import Spec
 from tests.lab.system import OTHER_RELEASES, why_missing
 from tests.lab.waiting import await_value
 
-pytestmark = [pytest.mark.lab, pytest.mark.xdist_group("releases")]
+pytestmark = pytest.mark.lab
 
 MIX = (
     Spec("whole GPU", "ada", "qcd", ("--gres=gpu:a100:1",), 310, 4.0, given="a100"),

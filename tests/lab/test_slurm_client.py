@@ -10,7 +10,7 @@ from fairwatt.core.gres import Gres, format_node_gres
 from fairwatt.core.slurm import SlurmClient
 from tests.lab.cluster import OneHostCluster
 
-pytestmark = [pytest.mark.lab, pytest.mark.xdist_group("lab")]
+pytestmark = pytest.mark.lab
 
 
 def client(cluster: OneHostCluster) -> SlurmClient:

@@ -17,7 +17,7 @@ from tests.lab.demo_check import check_conservation, check_energy, check_settled
 from tests.lab.job_mix import Spec, script
 from tests.lab.waiting import await_value
 
-pytestmark = [pytest.mark.lab, pytest.mark.xdist_group("spine_faults")]
+pytestmark = pytest.mark.lab
 
 WHOLE = Spec("whole GPU", "ada", "qcd", ("--gres=gpu:a100:1", "--nodelist=gpu01"), 300, 5.0)
 # The load program finds its devices in a file of the agent's, which is away here.

@@ -17,7 +17,7 @@ from tests.lab.cluster import OneHostCluster
 from tests.lab.paths import REPOSITORY
 from tests.lab.waiting import await_value
 
-pytestmark = [pytest.mark.lab, pytest.mark.xdist_group("lab")]
+pytestmark = pytest.mark.lab
 
 NOT_APPLIED = "fairwatt: the site's GPU policy could not be applied"
 LUA = REPOSITORY / "slurm_plugins" / "lua"
