@@ -127,12 +127,16 @@ def test_agent_away_from_prolog_to_epilog(house):
     finish(house, job_id)
     house.start_agent("gpu01")
     with closing(sqlite3.connect(f"file:{house.database}?mode=ro", uri=True)) as db:
-        find = "SELECT end_ms, mapped_by FROM node_run WHERE job_id = ?"
-        await_value(
-            lambda: any(row[0] for row in db.execute(find, (job_id,))),
+        db.row_factory = sqlite3.Row
+        find = "SELECT closed_by, mapped_by FROM node_run WHERE job_id = ? AND end_ms IS NOT NULL"
+        told = await_value(
+            lambda: db.execute(find, (job_id,)).fetchall(),
             what="the run that the inbox told of",
             timeout_s=30,
         )
+        assert [tuple(row) for row in told] == [("inbox", "device-file")]
+        fakes = {name: node.fake for name, node in house.nodes.items()}
+        assert check_conservation(db, fakes, _touched(house, db)).faults == []
     assert no_node_drained(house)
 
 
