@@ -85,6 +85,8 @@ def test_reads_the_nodes_of_each_release(release: str) -> None:
         mem_mib=512_000,
         partitions=("gpu", "all"),
         features=("a100",),
+        active_features=("a100",),
+        sockets=2,
     )
     assert nodes["mig01"].gres == (
         Gres("gpu", "a100_1g.5gb", 7),
@@ -102,6 +104,7 @@ def test_reads_the_partitions_of_each_release(release: str) -> None:
         default=True,
         max_time_s=86_400,
         billing_weights="CPU=1,GRES/gpu=10",
+        default_time_s=600,
     )
     assert [(part.name, part.default) for part in others] == [("mig", False), ("all", False)]
 
@@ -143,6 +146,8 @@ def new_node(**changes: Any) -> str:
         "real_memory": {"set": True, "infinite": False, "number": 512_000},
         "partitions": ["gpu"],
         "features": ["hbm", "ib"],
+        "active_features": ["ib"],
+        "sockets": 2,
     }
     return f"echo {shlex.quote(json.dumps({'nodes': [{**node, **changes}], 'errors': []}))}"
 
@@ -153,7 +158,7 @@ def test_reads_flags_and_dots_in_the_shape_of_newer_releases(play: Play) -> None
     assert (node.state, node.flags) == ("MIXED", ("DRAIN",))
     assert node.gres == (Gres("gpu", "nvidia_h200_nvl_4g.71gb", 2, suffixes=("S:0-1",)),)
     assert (node.cpus, node.mem_mib) == (64, 512_000)
-    assert node.features == ("hbm", "ib")
+    assert (node.features, node.active_features, node.sockets) == (("hbm", "ib"), ("ib",), 2)
 
 
 def test_unset_numbers_are_not_amounts(play: Play) -> None:
@@ -166,7 +171,7 @@ def test_unset_numbers_are_not_amounts(play: Play) -> None:
         )
     )
     (node,) = SlurmClient().nodes()
-    assert (node.cpus, node.mem_mib, node.gres, node.features) == (0, 0, (), ())
+    assert (node.cpus, node.mem_mib, node.gres, node.features) == (None, None, (), ())
 
 
 @pytest.mark.parametrize(

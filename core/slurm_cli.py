@@ -1,0 +1,47 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Slurm's command line as a backend of the Slurm client: works with every release."""
+
+from __future__ import annotations
+
+from fairwatt.core.call import Completed, call
+from fairwatt.core.errors import CommandError
+from fairwatt.core.slurm_facts import NodeFacts, PartitionFacts
+from fairwatt.core.slurm_parse import nodes_of_json, partitions_of_text, reservations_of_text
+
+__all__ = ["CliBackend"]
+
+TIMEOUT_S = 20.0
+
+
+class CliBackend:
+    """Asks one cluster; every method starts one process and raises CommandError for no answer.
+
+    `slurm_conf` None or "" means SLURM_CONF or Slurm's own default.
+    """
+
+    def __init__(self, slurm_conf: str | None = None) -> None:
+        self._env = {"SLURM_CONF": slurm_conf} if slurm_conf else {}
+
+    def nodes(self) -> list[NodeFacts]:
+        """Return all nodes: by `scontrol show nodes --json` from 23.02, `sinfo --json` before."""
+        try:
+            text = self.scontrol("show", "nodes", "--json").stdout
+        except CommandError as error:
+            if "unrecognized option" not in error.stderr:
+                raise
+            text = call(["sinfo", "--json"], timeout_s=TIMEOUT_S, env=self._env).stdout
+        return nodes_of_json(text)
+
+    def partitions(self) -> list[PartitionFacts]:
+        """Return all partitions that this user may see, hidden ones too."""
+        return partitions_of_text(
+            self.scontrol("--oneliner", "--all", "show", "partitions").stdout
+        )
+
+    def reservations(self) -> dict[str, str]:
+        """Return the partition of each reservation by its name; "" where it has none."""
+        return reservations_of_text(self.scontrol("--oneliner", "show", "reservations").stdout)
+
+    def scontrol(self, *args: str) -> Completed:
+        """Run scontrol on this cluster."""
+        return call(["scontrol", *args], timeout_s=TIMEOUT_S, env=self._env)
