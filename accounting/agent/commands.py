@@ -14,12 +14,12 @@ from fairwatt.accounting.agent.inbox import Inbox
 from fairwatt.accounting.agent.journal import Journal
 from fairwatt.accounting.agent.keeper import Keeper
 from fairwatt.accounting.agent.nvml import NvmlSource
-from fairwatt.accounting.agent.post import Answer, post_events
 from fairwatt.accounting.agent.records import Origin
 from fairwatt.accounting.agent.settings import AgentSettings, agent_settings
 from fairwatt.core import config, logs, munge
 from fairwatt.core.catalogue import load_catalogue
 from fairwatt.core.errors import SpoolError
+from fairwatt.core.post import Answer, post_events
 
 __all__ = ["agent"]
 

@@ -11,10 +11,8 @@ import time
 from collections.abc import Callable, Collection
 from types import FrameType
 
-from fairwatt.accounting.agent.delivery import Delivery
-from fairwatt.accounting.agent.journal import Batch, Journal
+from fairwatt.accounting.agent.journal import Journal
 from fairwatt.accounting.agent.keeper import Keeper
-from fairwatt.accounting.agent.post import Answer
 from fairwatt.accounting.agent.requests import (
     HookRequest,
     encode_answer,
@@ -26,8 +24,10 @@ from fairwatt.accounting.agent.settings import AgentSettings
 from fairwatt.accounting.agent.sources import Observation, Source
 from fairwatt.accounting.agent.timers import Timers, next_border_ms
 from fairwatt.accounting.agent.worker import Worker
+from fairwatt.core.delivery import Batch, Delivery
 from fairwatt.core.errors import DeviceError, SpoolError
 from fairwatt.core.notify import ready
+from fairwatt.core.post import Answer
 
 __all__ = ["Daemon", "observe"]
 

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from fairwatt.accounting.agent.device_map import Place
-from fairwatt.accounting.agent.files import write_atomically
+from fairwatt.core.files import write_atomically
 
 __all__ = ["JobFiles"]
 

@@ -7,31 +7,26 @@ Folder layout: `NNNNNNNNNN.journal` segments; `checkpoint`, the folded state bef
 
 from __future__ import annotations
 
-import fcntl
 import logging
-import os
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import BinaryIO
 
 import msgspec
 
-from fairwatt.accounting.agent.files import sync_folder, write_atomically
-from fairwatt.accounting.agent.journal_line import encode_line, seal, unseal
+from fairwatt.accounting.agent.journal_line import decode_line, encode_line
 from fairwatt.accounting.agent.records import Entry
-from fairwatt.accounting.agent.segments import (
-    last_seq,
-    mend,
-    read_entries,
-    segment_numbers,
-    segment_path,
-)
+from fairwatt.accounting.agent.segments import last_seq, read_entries
 from fairwatt.accounting.agent.state import State, apply, numbered
+from fairwatt.core.delivery import Batch
 from fairwatt.core.errors import SpoolError
 from fairwatt.core.events import encode_event
+from fairwatt.core.files import locked, write_atomically
+from fairwatt.core.line_file import LineFile
+from fairwatt.core.sealed_line import seal, unseal
+from fairwatt.core.segments import mend, segment_numbers, segment_path
 
-__all__ = ["Batch", "Journal"]
+__all__ = ["Journal"]
 
 SEGMENT_BYTES = 1 << 20
 _log = logging.getLogger(__name__)
@@ -40,16 +35,6 @@ _log = logging.getLogger(__name__)
 class _Checkpoint(msgspec.Struct):
     segment: int
     state: State
-
-
-@dataclass(frozen=True)
-class Batch:
-    """Undelivered events as JSON lines, in order; `last_seq` is what to confirm."""
-
-    body: bytes
-    count: int
-    first_seq: int
-    last_seq: int
 
 
 class Journal:
@@ -68,14 +53,13 @@ class Journal:
         self._folder = folder
         self._backlog: list[bytes] = []
         self._alerted = False
-        self._torn = False
         self._covered = 0
         try:
             folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-            self._lock = _locked(folder / "lock")
+            self._lock = self._locked()
             self.state, self._segment = self._recover(first_seq)
             self._delivered = self._read_delivered()
-            self._file, self._size = self._first_segment()
+            self._file = self._first_segment()
             self._try_checkpoint()
         except OSError as error:
             raise SpoolError(
@@ -109,11 +93,10 @@ class Journal:
         """Write what waits in memory; return whether nothing waits any more."""
         if not self._backlog:
             return True
-        data = b"\n" * self._torn + b"".join(self._backlog)
-        if not self._write(data):
+        if not self._write(b"".join(self._backlog)):
             return False
         self._backlog = []
-        if self._size > SEGMENT_BYTES:
+        if self._file.size > SEGMENT_BYTES:
             self._rotate()
         return True
 
@@ -153,36 +136,39 @@ class Journal:
         self._file.close()
         self._lock.close()
 
-    def _write(self, data: bytes) -> bool:
+    def _locked(self) -> BinaryIO:
+        path = self._folder / "lock"
+        file = locked(path)
+        if file is None:
+            raise SpoolError(
+                "another agent uses this spool",
+                place=str(path),
+                remedy="stop it, or give this one its own agent.spool_dir",
+            )
+        return file
+
+    def _write(self, lines: bytes) -> bool:
         try:
-            view = memoryview(data)
-            while view:
-                view = view[os.write(self._file.fileno(), view) :]
-            os.fdatasync(self._file.fileno())
+            self._file.append(lines)
         except OSError as error:
-            self._undo(error)
+            self._alert(error)
             return False
-        self._size += len(data)
-        self._torn = False
         if self._alerted:
             _log.warning("%s: written again, nothing was lost", self._folder)
             self._alerted = False
         return True
 
-    def _undo(self, error: OSError) -> None:
-        try:
-            os.ftruncate(self._file.fileno(), self._size)
-        except OSError:
-            self._torn = True  # the next write ends the torn line first
-        if not self._alerted:
-            _log.error(
-                "%s: cannot be written: %s; %d record(s) wait in memory; free space or mend "
-                "the disk, jobs go on",
-                self._folder,
-                error.strerror,
-                len(self._backlog),
-            )
-            self._alerted = True
+    def _alert(self, error: OSError) -> None:
+        if self._alerted:
+            return
+        _log.error(
+            "%s: cannot be written: %s; %d record(s) wait in memory; free space or mend "
+            "the disk, jobs go on",
+            self._folder,
+            error.strerror,
+            len(self._backlog),
+        )
+        self._alerted = True
 
     def _recover(self, first_seq: int) -> tuple[State, int]:
         checkpoint = self._read_checkpoint() or _Checkpoint(0, State(next_seq=first_seq))
@@ -198,7 +184,7 @@ class Journal:
     def _try_mend(self, path: Path) -> None:
         """Mend a segment; where the disk is full, its damaged lines stay and are passed over."""
         try:
-            mend(path)
+            mend(path, decode_line)
         except OSError as error:
             _log.warning("%s: not mended: %s", path, error.strerror)
 
@@ -220,7 +206,7 @@ class Journal:
         except (FileNotFoundError, SpoolError, ValueError):
             return -1  # events are sent again, which is harmless
 
-    def _first_segment(self) -> tuple[BinaryIO, int]:
+    def _first_segment(self) -> LineFile:
         """Open a fresh segment or, where the disk is too full for that, the last one there is.
 
         An agent that cannot start on a full disk could never deliver, and so never free, what
@@ -234,28 +220,17 @@ class Journal:
                 raise
             _log.warning("%s: no new segment yet: %s", self._folder, error.strerror)
         self._segment = numbers[-1]
-        path = segment_path(self._folder, self._segment)
-        self._torn = path.read_bytes()[-1:] not in (b"", b"\n")
-        file = path.open("ab", buffering=0)
-        return file, file.seek(0, os.SEEK_END)
+        return LineFile(segment_path(self._folder, self._segment))
 
-    def _open_segment(self) -> tuple[BinaryIO, int]:
-        path = segment_path(self._folder, self._segment)
-        file = path.open("ab", buffering=0)
-        try:
-            path.chmod(0o600)
-            sync_folder(self._folder)
-        except OSError:
-            file.close()
-            raise
-        return file, 0
+    def _open_segment(self) -> LineFile:
+        return LineFile.create(segment_path(self._folder, self._segment))
 
     def _rotate(self) -> None:
         try:
             self._segment += 1
             fresh = self._open_segment()
             self._file.close()
-            self._file, self._size = fresh
+            self._file = fresh
         except OSError as error:
             _log.warning("%s: no new segment yet: %s", self._folder, error.strerror)
         else:
@@ -281,17 +256,3 @@ class Journal:
             if number >= self._covered or last_seq(path) > self._delivered:
                 break
             path.unlink()
-
-
-def _locked(path: Path) -> BinaryIO:
-    file = path.open("wb", buffering=0)
-    try:
-        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError as error:
-        file.close()
-        raise SpoolError(
-            "another agent uses this spool",
-            place=str(path),
-            remedy="stop it, or give this one its own agent.spool_dir",
-        ) from error
-    return file

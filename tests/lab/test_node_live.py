@@ -7,8 +7,9 @@ import re
 
 import pytest
 
-from fairwatt.accounting.agent.segments import read_entries, segment_numbers, segment_path
+from fairwatt.accounting.agent.segments import read_entries
 from fairwatt.core.events import Event, RunEnded, RunStarted
+from fairwatt.core.segments import segment_numbers, segment_path
 from tests.lab.cluster import OneHostCluster
 from tests.lab.waiting import await_value
 

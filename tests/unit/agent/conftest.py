@@ -15,8 +15,9 @@ from pathlib import Path
 
 import pytest
 
-from fairwatt.accounting.agent.segments import read_entries, segment_numbers, segment_path
+from fairwatt.accounting.agent.segments import read_entries
 from fairwatt.core.events import Event, RunEnded, WindowClosed
+from fairwatt.core.segments import segment_numbers, segment_path
 from fairwatt.core.unix_socket import ask_line
 from tests.fakes.nvml_control import FakeNvml
 from tests.lab.waiting import await_value

@@ -10,12 +10,13 @@ from fairwatt.accounting.agent.journal import Journal
 from fairwatt.accounting.agent.keeper import Keeper
 from fairwatt.accounting.agent.records import Origin
 from fairwatt.accounting.agent.requests import HookRequest
-from fairwatt.accounting.agent.segments import read_entries, segment_numbers, segment_path
+from fairwatt.accounting.agent.segments import read_entries
 from fairwatt.accounting.agent.settings import AgentSettings
 from fairwatt.accounting.agent.sources import Observation, Sample
 from fairwatt.core.catalogue import load_catalogue
 from fairwatt.core.events import RunEnded, WindowClosed
 from fairwatt.core.records import Device, GpuInstance
+from fairwatt.core.segments import segment_numbers, segment_path
 
 HOUR_MS = 3_600_000
 NOON_MS = 500_000 * HOUR_MS

@@ -11,12 +11,12 @@ from pathlib import Path
 
 import pytest
 
-from fairwatt.accounting.agent.delivery import LONGEST_DELAY_S, Delivery
 from fairwatt.accounting.agent.journal import Journal
-from fairwatt.accounting.agent.post import Answer, post_events
 from fairwatt.accounting.agent.records import Entry
+from fairwatt.core.delivery import LONGEST_DELAY_S, Delivery
 from fairwatt.core.errors import AuthError
 from fairwatt.core.events import RunEnded, decode_body
+from fairwatt.core.post import Answer, post_events
 
 
 class Collector(http.server.ThreadingHTTPServer):

@@ -14,9 +14,10 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from fairwatt.accounting.agent import journal as journal_module
-from fairwatt.accounting.agent import segments as segments_module
 from fairwatt.accounting.agent.journal import Journal
 from fairwatt.accounting.agent.records import Entry, Reading
+from fairwatt.core import line_file as line_file_module
+from fairwatt.core import segments as segments_module
 from fairwatt.core.errors import SpoolError
 from fairwatt.core.events import DeviceHold, RunEnded, RunStarted, decode_body
 
@@ -241,7 +242,7 @@ def no_new_files(monkeypatch):
     with monkeypatch.context() as patch:
         for module in (journal_module, segments_module):
             patch.setattr(module, "write_atomically", full)
-        patch.setattr(journal_module, "sync_folder", full)
+        patch.setattr(line_file_module, "sync_folder", full)
         yield patch
 
 

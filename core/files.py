@@ -1,12 +1,29 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Files that are complete or absent, whenever the power goes."""
+"""Files that are complete or absent, whenever the power goes, and files that one process holds."""
 
 from __future__ import annotations
 
+import fcntl
 import os
 from pathlib import Path
+from typing import BinaryIO
 
-__all__ = ["sync_folder", "write_atomically"]
+__all__ = ["locked", "sync_folder", "write_atomically"]
+
+
+def locked(path: Path) -> BinaryIO | None:
+    """Return the file held under a lock until it is closed; None if another process holds it.
+
+    Raises:
+        OSError: the file cannot be made.
+    """
+    file = path.open("wb", buffering=0)
+    try:
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        file.close()
+        return None
+    return file
 
 
 def write_atomically(path: Path, content: bytes, mode: int = 0o600) -> None:

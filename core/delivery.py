@@ -6,19 +6,42 @@ from __future__ import annotations
 import logging
 import random
 from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Protocol
 
-from fairwatt.accounting.agent.files import write_atomically
-from fairwatt.accounting.agent.journal import Batch, Journal
-from fairwatt.accounting.agent.post import Answer
+from fairwatt.core.files import write_atomically
+from fairwatt.core.post import Answer
 
-__all__ = ["Delivery"]
+__all__ = ["Batch", "Delivery", "Outbox"]
 
 MAX_BYTES = 1 << 20
 MAX_EVENTS = 20_000
 LONGEST_DELAY_S = 60.0
 _REFUSED = (400, 413)
 _log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class Batch:
+    """Undelivered events as JSON lines, in order; `last_seq` is what to confirm."""
+
+    body: bytes
+    count: int
+    first_seq: int
+    last_seq: int
+
+
+class Outbox(Protocol):
+    """What is to be delivered, in an order that its numbers tell."""
+
+    def pending(self, max_bytes: int, max_events: int) -> Batch | None:
+        """Return the oldest undelivered events on disk, at least one, or None."""
+        ...
+
+    def confirm(self, seq: int) -> None:
+        """Forget the events up to `seq`: the collector has them."""
+        ...
 
 
 class Delivery:
@@ -30,7 +53,7 @@ class Delivery:
 
     def __init__(
         self,
-        journal: Journal,
+        journal: Outbox,
         refused: Path,
         *,
         jitter: Callable[[], float] = random.random,
