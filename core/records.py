@@ -16,6 +16,7 @@ __all__ = [
     "Column",
     "ColumnKind",
     "Device",
+    "Flavour",
     "GpuAsk",
     "GpuInstance",
     "Int64",
@@ -108,8 +109,11 @@ class JobRequest(msgspec.Struct, frozen=True, kw_only=True):
     """What a job asks for, in normal form; rules see this and never a Slurm string.
 
     `gpus` are the GPU entries with the level they were written at. Numbers that the job left
-    open are None. `exc_known` is False in a change of a job that does not set the excluded nodes:
-    Slurm does not show which a pending job has.
+    open are None; memory is in MiB, times in minutes. `exc_known` is False in a change of a job
+    that does not set the excluded nodes: Slurm does not show which a pending job has. `kind` is
+    None where the client does not tell. `inherited` names the variables of the surrounding job
+    that sbatch took over. Rules write `flavours`, what the job may fall back to, and
+    `barred_types`, which no other rule may then choose.
     """
 
     gpus: tuple[GpuAsk, ...] = ()
@@ -117,6 +121,7 @@ class JobRequest(msgspec.Struct, frozen=True, kw_only=True):
     uid: int | None = None
     account: str | None = None
     partition: str | None = None
+    qos: str | None = None
     features: str | None = None
     req_nodes: str | None = None
     exc_nodes: str | None = None
@@ -126,6 +131,28 @@ class JobRequest(msgspec.Struct, frozen=True, kw_only=True):
     ntasks_per_node: int | None = None
     min_nodes: int | None = None
     max_nodes: int | None = None
+    min_cpus: int | None = None
+    cpus_per_task: int | None = None
+    cpus_per_gpu: int | None = None
+    mem_per_node_mib: int | None = None
+    mem_per_cpu_mib: int | None = None
+    mem_per_gpu_mib: int | None = None
+    time_limit_min: int | None = None
+    begin_ts: int | None = None
+    exclusive: bool = False
+    kind: Literal["batch", "interactive"] | None = None
+    cron: bool = False
+    array: str | None = None
+    inherited: tuple[str, ...] = ()
+    flavours: tuple[Flavour, ...] = ()
+    barred_types: frozenset[str] = frozenset()
+
+
+class Flavour(msgspec.Struct, frozen=True):
+    """A GRES type that would do as well; `partition` None: where the job is."""
+
+    type: str
+    partition: str | None = None
 
 
 class GpuAsk(msgspec.Struct, frozen=True, kw_only=True):

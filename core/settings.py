@@ -23,7 +23,6 @@ class Setting:
     choices: tuple[str, ...] = ()
 
 
-MODES = ("off", "audit", "warn", "enforce")
 HERE = ("detect", "yes", "no")
 
 SETTINGS: tuple[Setting, ...] = (
@@ -66,22 +65,13 @@ SETTINGS: tuple[Setting, ...] = (
         "policyd.refresh_s", int, 30, "How often the cluster's facts are read again, in seconds."
     ),
     Setting(
+        "policyd.policy_file",
+        str,
+        "/etc/fairwatt/policy.toml",
+        "Which rules run, with their options (docs/rules.md); none at the default: the defaults.",
+    ),
+    Setting(
         "policyd.decision_log", str, "", "File that gets one JSON line per decision; empty: none."
-    ),
-    Setting("rules.memory_fit", str, "enforce", "Rule: ask by memory (gpu:20gb:1).", MODES),
-    Setting(
-        "rules.untyped_slices",
-        str,
-        "enforce",
-        "Rule: keep untyped requests off MIG slices.",
-        MODES,
-    ),
-    Setting(
-        "rules.known_types",
-        str,
-        "enforce",
-        "Rule: refuse unknown types and impossible requests.",
-        MODES,
     ),
     Setting("agent.node", str, "", "Slurm node name of this host; empty: the short host name."),
     Setting(

@@ -7,8 +7,6 @@ A rule that fails drops every edit of that request: the job goes on unchanged.
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping
-from typing import Literal
 
 import msgspec
 
@@ -18,45 +16,35 @@ from fairwatt.core.records import JobRequest
 from fairwatt.slurm_plugins import jobdesc
 from fairwatt.slurm_plugins.demand import as_text, wanted
 from fairwatt.slurm_plugins.messages import Note, note, shown
-from fairwatt.slurm_plugins.outcome import Outcome, Rule
-from fairwatt.slurm_plugins.rules.known_types import known_types
-from fairwatt.slurm_plugins.rules.memory_fit import memory_fit
-from fairwatt.slurm_plugins.rules.untyped_slices import untyped_slices
+from fairwatt.slurm_plugins.outcome import Outcome
+from fairwatt.slurm_plugins.rule import ActiveRule, Mode
 from fairwatt.slurm_plugins.site import Site
 
-__all__ = ["COMMENT_PREFIX", "RULES", "Decision", "Mode", "Policy", "Step", "decide"]
+__all__ = ["COMMENT_PREFIX", "Decision", "Policy", "Step", "decide"]
 
 _log = logging.getLogger(__name__)
 
-Mode = Literal["off", "audit", "warn", "enforce"]
-
-RULES: Mapping[str, Rule] = {
-    "memory_fit": memory_fit,
-    "untyped_slices": untyped_slices,
-    "known_types": known_types,
-}
-"""Every rule by its name in the configuration, in the order in which they are applied."""
-
 COMMENT_PREFIX = "fairwatt:"
-MAX_COMMENT_BYTES = 1000
+MAX_COMMENT_BYTES = 940
+"""Slurm takes 1023; policyd adds the id of the decision."""
 MAX_EDIT_BYTES = 1023
 _reported: set[tuple[str, str]] = set()
 
 
 class Policy(msgspec.Struct, frozen=True):
-    """What requests are judged by: facts with their age, and each rule's mode.
+    """What requests are judged by: facts with their age, and the rules in order.
 
     `site` None: no facts yet. Facts older than `max_age_s` are not used.
     """
 
     site: Site | None
-    modes: Mapping[str, Mode]
+    rules: tuple[ActiveRule, ...]
     age_s: float = 0.0
     max_age_s: float = float("inf")
 
     def mode(self, rule: str) -> Mode:
-        """A rule's mode; a rule that the configuration does not name is off."""
-        return self.modes.get(rule, "off")
+        """A rule's mode; one that is not there is off."""
+        return next((each.mode for each in self.rules if each.name == rule), "off")
 
 
 class Step(msgspec.Struct, frozen=True):
@@ -72,23 +60,25 @@ class Step(msgspec.Struct, frozen=True):
 class Decision(msgspec.Struct, frozen=True, kw_only=True):
     """The verdict on one job: edits to write (none when refused) and lines for the user.
 
-    `asked` and `given` are the GPU entries before and after, without Slurm's prefix.
+    `asked` and `given` are the GPU entries before and after, without Slurm's prefix; `flavours`
+    are (GRES type, partition) that the updater may try when the job waits long.
     """
 
     accepted: bool = True
-    edits: dict[str, str] = {}
+    edits: dict[str, str | int] = {}
     say: tuple[str, ...] = ()
     steps: tuple[Step, ...] = ()
     asked: str = ""
     given: str = ""
+    flavours: tuple[tuple[str, str | None], ...] = ()
 
 
 class _RuleFailed(Exception):
-    """A rule raised; `rule` is its name."""
+    """An enforced rule raised."""
 
-    def __init__(self, rule: str) -> None:
+    def __init__(self, rule: ActiveRule) -> None:
         self.rule = rule
-        super().__init__(rule)
+        super().__init__(rule.name)
 
 
 def decide(
@@ -101,53 +91,87 @@ def decide(
     """Judge a submission, or with `record` (the job as it is) a modification. Never raises."""
     try:
         return _decide(job, policy, record, spelling)
+    except _RuleFailed as error:
+        _report(error.rule.name, error.__cause__ or error)
+        closed = error.rule.fail == "closed"
+        told = note("FW007" if closed else "FW001", rule=error.rule.name)
+        return Decision(accepted=not closed, say=(_line(told),))
     except Exception as error:
-        rule = error.rule if isinstance(error, _RuleFailed) else "engine"
-        _report(rule, error.__cause__ or error)
-        return Decision(say=(_line(note("FW001", rule=rule)),))
+        _report("engine", error)
+        return Decision(say=(_line(note("FW001", rule="engine")),))
 
 
 def _decide(
     job: jobdesc.Fields, policy: Policy, record: jobdesc.Fields | None, spelling: Spelling
 ) -> Decision:
-    if record is not None and not jobdesc.concerns_gpus(job):
+    rules = policy.rules if record is None else _watching(policy, job)
+    if not rules:
         return Decision()
     fields = jobdesc.overlaid(job, record)
     try:
         parsed = jobdesc.parse(fields, exc_known=record is None or "exc_nodes" in job)
-        if not wanted(parsed.request):
-            return Decision()
-        if _unusable(policy):
-            return Decision(say=(_line(note("FW002", age=_age(policy))),))
-        if policy.site is not None:
-            policy.site.pool(parsed.request)  # reads the node lists
-            unknown = policy.site.unknown_place(parsed.request)
-            if unknown is not None:
-                return Decision(say=(_line(note("FW006", what=unknown)),))
+        on_gpus = bool(wanted(parsed.request))
+        if not on_gpus:
+            rules = tuple(rule for rule in rules if rule.spec.cpu_jobs)
+        if all(rule.mode == "off" for rule in rules):
+            return _respelt(parsed, spelling) if on_gpus and record is None else Decision()
+        site = _usable(policy)
+        if site is None:
+            return Decision(say=(_line(note("FW002", age=_age(policy))),) if on_gpus else ())
+        site.pool(parsed.request)  # reads the node lists
+        unknown = site.unknown_place(parsed.request)
+        if unknown is not None:
+            return Decision(say=(_line(note("FW006", what=unknown)),) if on_gpus else ())
     except GrammarError as error:
         return _malformed(error, policy.mode("known_types"))
-    verdict = _judged(parsed, policy, spelling, srun=jobdesc.is_srun(fields))
+    verdict = _judged(parsed, rules, site, spelling, srun=jobdesc.is_srun(fields))
     return verdict if record is not None else _commented(verdict, fields)
 
 
-def _judged(parsed: jobdesc.Parsed, policy: Policy, spelling: Spelling, *, srun: bool) -> Decision:
-    after, steps = _apply_rules(parsed.request, policy)
+def _watching(policy: Policy, job: jobdesc.Fields) -> tuple[ActiveRule, ...]:
+    """The rules that a modification concerns."""
+    changed = jobdesc.changed_aspects(job)
+    return tuple(rule for rule in policy.rules if rule.spec.watches & changed)
+
+
+def _respelt(parsed: jobdesc.Parsed, spelling: Spelling) -> Decision:
+    """With every rule off, a client that spells GRES otherwise than the server is still helped."""
+    asked = as_text(parsed.request.gpus)
+    return Decision(
+        edits=jobdesc.edits(parsed, parsed.request, spelling), asked=asked, given=asked
+    )
+
+
+def _judged(
+    parsed: jobdesc.Parsed,
+    rules: tuple[ActiveRule, ...],
+    site: Site,
+    spelling: Spelling,
+    *,
+    srun: bool,
+) -> Decision:
+    after, steps = _apply_rules(parsed.request, rules, site)
     asked, given = as_text(parsed.request.gpus), as_text(after.gpus)
+
+    def refused(told: Note) -> Decision:
+        return Decision(accepted=False, say=(_line(told),), steps=steps, asked=asked, given=asked)
+
     if steps and steps[-1].rejection is not None and steps[-1].mode == "enforce":
-        line = _line(steps[-1].rejection)
-        return Decision(accepted=False, say=(line,), steps=steps, asked=asked, given=asked)
-    edits = jobdesc.edits(parsed, after, spelling)
+        return refused(steps[-1].rejection)
     if srun and _renamed(parsed.request, after):
-        line = _line(
-            note("FW005", asked=asked, given=given, offer=jobdesc.flags(after, parsed.request))
-        )
-        return Decision(accepted=False, say=(line,), steps=steps, asked=asked, given=asked)
-    overlong = next((name for name, text in edits.items() if len(text) > MAX_EDIT_BYTES), None)
+        offer = jobdesc.flags(after, parsed.request)
+        return refused(note("FW005", asked=asked, given=given, offer=offer))
+    edits = jobdesc.edits(parsed, after, spelling)
+    overlong = next((name for name, text in edits.items() if _is_overlong(text)), None)
     if overlong is not None:
-        line = _line(note("FW004", field=overlong))
-        return Decision(accepted=False, say=(line,), steps=steps, asked=asked, given=asked)
+        return refused(note("FW004", field=overlong))
     say = tuple(_line(each, step) for step, each in _told(steps) if step.mode != "audit")
-    return Decision(edits=edits, say=say, steps=steps, asked=asked, given=given)
+    next_ = tuple((flavour.type, flavour.partition) for flavour in after.flavours)
+    return Decision(edits=edits, say=say, steps=steps, asked=asked, given=given, flavours=next_)
+
+
+def _is_overlong(value: str | int) -> bool:
+    return isinstance(value, str) and len(value) > MAX_EDIT_BYTES
 
 
 def _renamed(before: JobRequest, after: JobRequest) -> bool:
@@ -170,7 +194,7 @@ def _commented(decision: Decision, fields: jobdesc.Fields) -> Decision:
         or not f"{comment}{COMMENT_PREFIX}".startswith(COMMENT_PREFIX)
     ):
         return decision
-    text = _comment(decision.asked, decision.given, told)
+    text = _comment(decision, told)
     return msgspec.structs.replace(decision, edits={**decision.edits, "admin_comment": text})
 
 
@@ -178,18 +202,19 @@ def _told(steps: tuple[Step, ...]) -> list[tuple[Step, Note]]:
     return [(step, each) for step in steps for each in _notes(step)]
 
 
-def _apply_rules(request: JobRequest, policy: Policy) -> tuple[JobRequest, tuple[Step, ...]]:
+def _apply_rules(
+    request: JobRequest, rules: tuple[ActiveRule, ...], site: Site
+) -> tuple[JobRequest, tuple[Step, ...]]:
     """Apply the rules in order; an enforced rejection ends it."""
     steps: list[Step] = []
-    for name, rule in RULES.items():
-        mode = policy.mode(name)
-        if mode == "off" or policy.site is None:
-            steps.append(Step(name, mode))
+    for rule in rules:
+        if rule.mode == "off":
+            steps.append(Step(rule.name, rule.mode))
             continue
-        outcome = _run(name, rule, request, policy.site)
-        enforced = mode == "enforce"
+        outcome = _run(rule, request, site)
+        enforced = rule.mode == "enforce"
         changed = enforced and outcome.request != request
-        steps.append(Step(name, mode, outcome.notes, outcome.rejection, changed))
+        steps.append(Step(rule.name, rule.mode, outcome.notes, outcome.rejection, changed))
         if enforced and outcome.rejection is not None:
             break
         if enforced:
@@ -197,11 +222,15 @@ def _apply_rules(request: JobRequest, policy: Policy) -> tuple[JobRequest, tuple
     return request, tuple(steps)
 
 
-def _run(name: str, rule: Rule, request: JobRequest, site: Site) -> Outcome:
+def _run(rule: ActiveRule, request: JobRequest, site: Site) -> Outcome:
+    """A rule's outcome; one that is not enforced and fails has nothing to say."""
     try:
-        return rule(request, site)
+        return rule.spec.judge(request, site, rule.options)
     except Exception as error:
-        raise _RuleFailed(name) from error
+        if rule.mode == "enforce":
+            raise _RuleFailed(rule) from error
+        _report(rule.name, error)
+        return Outcome(request)
 
 
 def _malformed(error: GrammarError, mode: Mode) -> Decision:
@@ -218,10 +247,9 @@ def _malformed(error: GrammarError, mode: Mode) -> Decision:
     return Decision(say=(_line(told, step),) if mode == "warn" else (), steps=(step,))
 
 
-def _unusable(policy: Policy) -> bool:
-    if all(policy.mode(name) == "off" for name in RULES):
-        return False
-    return policy.site is None or policy.age_s > policy.max_age_s
+def _usable(policy: Policy) -> Site | None:
+    """The facts, unless there are none or they are too old."""
+    return None if policy.age_s > policy.max_age_s else policy.site
 
 
 def _age(policy: Policy) -> str:
@@ -239,16 +267,19 @@ def _line(told: Note, step: Step | None = None) -> str:
     return f"fairwatt {told.code} ({step.mode}): {would}{told.text}"
 
 
-def _comment(asked: str, given: str, told: list[tuple[Step, Note]]) -> str:
+def _comment(decision: Decision, told: list[tuple[Step, Note]]) -> str:
     """The decision for accounting in MAX_COMMENT_BYTES; notes that do not fit are left out."""
     notes = [(each.code, _in_mode(step) + each.text) for step, each in told]
     for kept in range(len(notes), -1, -1):
         body = {
             "v": 1,
-            "asked": shown(asked, 200),
-            "given": shown(given, 200),
+            "id": "",  # policyd fills it in, so that equal requests have equal decisions
+            "asked": shown(decision.asked, 200),
+            "given": shown(decision.given, 200),
             "notes": notes[:kept],
         }
+        if decision.flavours:
+            body["next"] = decision.flavours
         text = COMMENT_PREFIX + msgspec.json.encode(body).decode("ascii")
         if len(text) <= MAX_COMMENT_BYTES:
             break

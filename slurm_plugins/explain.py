@@ -14,7 +14,8 @@ from fairwatt.core.config import Config
 from fairwatt.core.errors import FairwattError
 from fairwatt.core.gres import Spelling
 from fairwatt.slurm_plugins import facts
-from fairwatt.slurm_plugins.engine import RULES, Decision, Policy, Step, decide
+from fairwatt.slurm_plugins.engine import Decision, Policy, Step, decide
+from fairwatt.slurm_plugins.policy_file import load_policy
 from fairwatt.slurm_plugins.sbatch_flags import as_flags
 from fairwatt.slurm_plugins.site import Facts, Site, load_facts
 
@@ -56,7 +57,7 @@ def explain_job(
     """
     known, origin = find_facts(site_file, config)
     site = Site(known, load_catalogue(config["site.catalogue_dir"] or None))
-    policy = Policy(site, {name: config[f"rules.{name}"] for name in RULES})
+    policy = Policy(site, load_policy(Path(config["policyd.policy_file"])).rules)
     decision = decide(job, policy, spelling=Spelling.SLASH)
     return Explanation(job=job, decision=decision, facts=origin)
 

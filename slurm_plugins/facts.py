@@ -13,7 +13,7 @@ import msgspec
 
 from fairwatt.core.call import call
 from fairwatt.core.errors import FairwattError
-from fairwatt.core.slurm import NodeFacts, SlurmClient
+from fairwatt.core.slurm import NodeFacts, PartitionFacts, SlurmClient
 from fairwatt.slurm_plugins.site import Facts, Node, Partition, Stock, decode_facts
 
 __all__ = ["from_child", "from_slurm"]
@@ -28,15 +28,11 @@ def from_slurm(slurm_conf: str | None) -> Facts:
         CommandError: it does not answer.
         SlurmError: its answer has no known shape.
     """
-    client = SlurmClient(slurm_conf)
-    partitions = tuple(
-        Partition(name=part.name, default=part.default, open=part.open_to_all)
-        for part in client.partitions()
-    )
+    found = SlurmClient(slurm_conf).snapshot()
     return Facts(
-        nodes=tuple(_node(node) for node in client.nodes()),
-        partitions=partitions,
-        reservations=client.reservations(),
+        nodes=tuple(_node(node) for node in found.nodes),
+        partitions=tuple(_partition(part) for part in found.partitions),
+        reservations=dict(found.reservations),
     )
 
 
@@ -53,7 +49,33 @@ def from_child(slurm_conf: str | None) -> Facts:
 
 def _node(node: NodeFacts) -> Node:
     gpus = tuple(Stock(gres.type, gres.count) for gres in node.gres if gres.is_gpu and gres.count)
-    return Node(name=node.name, partitions=node.partitions, gpus=gpus)
+    return Node(
+        name=node.name,
+        partitions=node.partitions,
+        gpus=gpus,
+        cpus=node.cpus,
+        mem_mib=node.mem_mib,
+        features=node.features,
+    )
+
+
+def _partition(part: PartitionFacts) -> Partition:
+    return Partition(
+        name=part.name,
+        default=part.default,
+        open=part.open_to_all,
+        max_time_min=_minutes(part.max_time_s),
+        default_time_min=_minutes(part.default_time_s),
+        max_nodes=part.max_nodes,
+        accounts=part.allow_accounts,
+        denied_accounts=part.deny_accounts,
+        qos=part.allow_qos,
+        denied_qos=part.deny_qos,
+    )
+
+
+def _minutes(seconds: int | None) -> int | None:
+    return None if seconds is None else seconds // 60
 
 
 def main(argv: list[str]) -> int:

@@ -7,7 +7,7 @@ The only place where Slurm's spellings and its many ways of saying "not set" are
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Literal
+from typing import Any, Literal
 
 import msgspec
 
@@ -15,12 +15,14 @@ from fairwatt.core.errors import GrammarError
 from fairwatt.core.gres import Gres, Spelling, format_request, parse_request, spelling_of
 from fairwatt.core.records import GpuAsk, JobRequest
 from fairwatt.core.tres import parse_tres
+from fairwatt.slurm_plugins.rule import Aspect
 
 __all__ = [
+    "ASPECTS",
     "Fields",
     "Level",
     "Parsed",
-    "concerns_gpus",
+    "changed_aspects",
     "edits",
     "flags",
     "is_srun",
@@ -53,21 +55,60 @@ FLAGS: dict[Level, str] = {
     "task": "--gpus-per-task",
     "socket": "--gpus-per-socket",
 }
-PLACING = (
-    *LEVELS.values(),
-    "partition",
-    "req_nodes",
-    "exc_nodes",
-    "reservation",
-)
-"""The fields that decide which GPUs can be given.
+ASPECTS: dict[Aspect, tuple[str, ...]] = {
+    "gpus": tuple(LEVELS.values()),
+    "place": ("partition", "req_nodes", "exc_nodes", "reservation", "features"),
+    "size": (
+        "num_tasks",
+        "cpus_per_task",
+        "ntasks_per_node",
+        "min_nodes",
+        "max_nodes",
+        "min_cpus",
+        "cpus_per_tres",
+        "mem_per_tres",
+        "min_mem_per_node",
+        "min_mem_per_cpu",
+        "shared",
+    ),
+    "time": ("time_limit", "begin_time"),
+    "owner": ("account", "qos"),
+}
+"""Which fields belong to which part of a request."""
 
-Not the counts of nodes and tasks: Slurm itself refuses what is too many, and of a job's record it
-does not show the tasks.
-"""
+_TEXTS = ("account", "partition", "qos", "features", "req_nodes", "exc_nodes", "reservation")
+_NUMBERS = {
+    "job_id": "job_id",
+    "uid": "user_id",
+    "num_tasks": "num_tasks",
+    "min_cpus": "min_cpus",
+    "cpus_per_task": "cpus_per_task",
+    "mem_per_node_mib": "min_mem_per_node",
+    "mem_per_cpu_mib": "min_mem_per_cpu",
+    "time_limit_min": "time_limit",
+    # 0 is unset in the next ones.
+    "ntasks_per_node": "ntasks_per_node",
+    "min_nodes": "min_nodes",
+    "max_nodes": "max_nodes",
+    "begin_ts": "begin_time",
+}
+_ZERO_IS_UNSET = frozenset({"ntasks_per_node", "min_nodes", "max_nodes", "begin_time"})
+_PER_GPU = {"cpus_per_gpu": "cpus_per_tres", "mem_per_gpu_mib": "mem_per_tres"}
+_EDITED_TEXTS = ("partition", "qos", "features", "exc_nodes")
+_EDITED_NUMBERS = (
+    "num_tasks",
+    "min_cpus",
+    "cpus_per_task",
+    "mem_per_node_mib",
+    "mem_per_cpu_mib",
+    "time_limit_min",
+    "ntasks_per_node",
+    "min_nodes",
+    "max_nodes",
+)
 
 # NO_VAL and INFINITE of Slurm's 16-bit fields; every other number here has 32 bits.
-_SHORT_FIELDS = frozenset({"cpus_per_task", "ntasks_per_node", "ntasks_per_gpu"})
+_SHORT_FIELDS = frozenset({"cpus_per_task", "ntasks_per_node", "ntasks_per_gpu", "shared"})
 _UNSET_16 = 65534
 _UNSET_32 = 4294967294
 
@@ -98,9 +139,13 @@ def overlaid(job: Fields, record: Fields | None) -> Fields:
     return {**record, **changes}
 
 
-def concerns_gpus(job: Fields) -> bool:
-    """Whether a modification sets any field that decides where GPUs can be given."""
-    return any(name in job and _is_set(name, job[name]) for name in PLACING)
+def changed_aspects(job: Fields) -> frozenset[Aspect]:
+    """Return the parts of a request that a modification sets."""
+    return frozenset(
+        aspect
+        for aspect, names in ASPECTS.items()
+        if any(name in job and _is_set(name, job[name]) for name in names)
+    )
 
 
 def parse(fields: Fields, *, exc_known: bool = True) -> Parsed:
@@ -126,14 +171,42 @@ def parse(fields: Fields, *, exc_known: bool = True) -> Parsed:
     return Parsed(request, entries, texts, exported)
 
 
-def edits(before: Parsed, after: JobRequest, spelling: Spelling) -> dict[str, str]:
+def edits(before: Parsed, after: JobRequest, spelling: Spelling) -> dict[str, str | int]:
     """The job_desc fields to write so that the job asks for `after`, in the server's spelling."""
-    changed = {
-        name: value
-        for name in ("partition", "exc_nodes")
-        if (value := getattr(after, name)) != getattr(before.request, name) and value is not None
+    return {
+        **_plain_edits(before.request, after),
+        **_per_gpu_edits(before.request, after, spelling),
+        **_gpu_edits(before, after, spelling),
     }
-    for level, items in before.entries.items():
+
+
+def _plain_edits(before: JobRequest, after: JobRequest) -> dict[str, str | int]:
+    names = {name: name for name in _EDITED_TEXTS}
+    names |= {name: _NUMBERS[name] for name in _EDITED_NUMBERS}
+    return {
+        field: value
+        for name, field in names.items()
+        if (value := getattr(after, name)) != getattr(before, name) and value is not None
+    }
+
+
+def _per_gpu_edits(
+    before: JobRequest, after: JobRequest, spelling: Spelling
+) -> dict[str, str | int]:
+    return {
+        field: format_request([Gres("gpu", None, value)], spelling)
+        for name, field in _PER_GPU.items()
+        if (value := getattr(after, name)) != getattr(before, name) and value is not None
+    }
+
+
+def _gpu_edits(before: Parsed, after: JobRequest, spelling: Spelling) -> dict[str, str | int]:
+    changed: dict[str, str | int] = {}
+    levels = {
+        **before.entries,
+        **{ask.level: () for ask in after.gpus if ask.level not in before.entries},
+    }
+    for level, items in levels.items():
         new = tuple(ask for ask in after.gpus if ask.level == level)
         old = tuple(ask for ask in before.request.gpus if ask.level == level)
         if new != old or (old and spelling_of(before.texts[level]) not in (None, spelling)):
@@ -211,7 +284,7 @@ def _entries(text: str) -> tuple[Gres, ...]:
 
 def _replaced(items: tuple[Gres, ...], gpus: tuple[GpuAsk, ...]) -> list[Gres]:
     """The list with its GPU entries replaced, the first of them in the place of the first."""
-    at = next(i for i, item in enumerate(items) if item.is_gpu or not gpus)
+    at = next((i for i, item in enumerate(items) if item.is_gpu), 0)
     kept = [item for item in items if not item.is_gpu]
     new = [Gres("gpu", ask.type, ask.count) for ask in gpus]
     before = sum(not item.is_gpu for item in items[:at])
@@ -219,21 +292,38 @@ def _replaced(items: tuple[Gres, ...], gpus: tuple[GpuAsk, ...]) -> list[Gres]:
 
 
 def _request(fields: Fields, gpus: tuple[GpuAsk, ...]) -> JobRequest:
+    values: dict[str, Any] = {name: _text(fields, name) for name in _TEXTS}
+    for name, field in _NUMBERS.items():
+        value = _number(fields, field)
+        values[name] = (value or None) if field in _ZERO_IS_UNSET else value
+    for name, field in _PER_GPU.items():
+        values[name] = _per_gpu(_text(fields, field))
     return JobRequest(
         gpus=gpus,
-        job_id=_number(fields, "job_id"),
-        uid=_number(fields, "user_id"),
-        account=_text(fields, "account"),
-        partition=_text(fields, "partition"),
-        features=_text(fields, "features"),
-        req_nodes=_text(fields, "req_nodes"),
-        exc_nodes=_text(fields, "exc_nodes"),
-        reservation=_text(fields, "reservation"),
-        num_tasks=_number(fields, "num_tasks"),
-        ntasks_per_node=_number(fields, "ntasks_per_node") or None,
-        min_nodes=_number(fields, "min_nodes") or None,
-        max_nodes=_number(fields, "max_nodes") or None,
+        exclusive=fields.get("shared") == 0,
+        kind=_kind(fields),
+        cron=bool(_number(fields, "cron_job")),
+        array=_text(fields, "array_inx"),
+        inherited=tuple((_text(fields, "inherited") or "").split(","))
+        if _text(fields, "inherited")
+        else (),
+        **values,
     )
+
+
+def _per_gpu(text: str | None) -> int | None:
+    """Read `gres/gpu:20480` of --mem-per-gpu or --cpus-per-gpu."""
+    counts = [item.count for item in parse_request(text or "") if item.is_gpu] if text else []
+    return counts[0] if counts else None
+
+
+def _kind(fields: Fields) -> Literal["batch", "interactive"] | None:
+    """Batch jobs have a script, a file for standard input, or come from scrontab."""
+    if any(fields.get(name) for name in ("has_script", "std_in", "cron_job")):
+        return "batch"
+    if "job_id" in fields:
+        return None  # a record does not tell
+    return "interactive"
 
 
 def _is_set(name: str, value: str | float) -> bool:

@@ -76,6 +76,13 @@ _TABLE = (
         "Check the name; where it is new, submit again in a minute to have the policy applied.",
     ),
     Message(
+        "FW007",
+        "Policy not applied, job refused",
+        "the site's GPU policy could not be applied (internal error in rule {rule}); "
+        "the job is refused, try again in a minute",
+        "The admin finds the error in policyd's log; the rule's `fail` says open or closed.",
+    ),
+    Message(
         "FW101",
         "Memory became a type",
         "{asked} -> {given}: the smallest with {memory} in {where}",

@@ -1,17 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a rule returns, and the shape every rule has."""
+"""What a rule answers."""
 
 from __future__ import annotations
-
-from typing import Protocol
 
 import msgspec
 
 from fairwatt.core.records import JobRequest
 from fairwatt.slurm_plugins.messages import Note
-from fairwatt.slurm_plugins.site import Site
 
-__all__ = ["Outcome", "Rule"]
+__all__ = ["Outcome"]
 
 
 class Outcome(msgspec.Struct, frozen=True):
@@ -20,11 +17,3 @@ class Outcome(msgspec.Struct, frozen=True):
     request: JobRequest
     notes: tuple[Note, ...] = ()
     rejection: Note | None = None
-
-
-class Rule(Protocol):
-    """A pure function; applied to its own output it changes nothing."""
-
-    def __call__(self, request: JobRequest, site: Site) -> Outcome:
-        """Judge one request against the site's facts."""
-        ...

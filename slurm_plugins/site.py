@@ -43,19 +43,42 @@ class Stock(msgspec.Struct, frozen=True):
 
 
 class Node(msgspec.Struct, frozen=True):
-    """A node as slurm.conf describes it, whatever its present state."""
+    """A node as slurm.conf describes it, whatever its present state; None: not known."""
 
     name: str
     partitions: tuple[str, ...]
     gpus: tuple[Stock, ...] = ()
+    cpus: int | None = None
+    mem_mib: int | None = None
+    features: tuple[str, ...] = ()
 
 
 class Partition(msgspec.Struct, frozen=True):
-    """A partition; `open` when every account and group may use it."""
+    """A partition; `open` when every account, QOS and group may use it.
+
+    Times are in minutes, None: no limit or not known. `accounts` None: all but `denied_accounts`.
+    """
 
     name: str
     default: bool = False
     open: bool = True
+    max_time_min: int | None = None
+    default_time_min: int | None = None
+    max_nodes: int | None = None
+    accounts: tuple[str, ...] | None = None
+    denied_accounts: tuple[str, ...] = ()
+    qos: tuple[str, ...] | None = None
+    denied_qos: tuple[str, ...] = ()
+
+    def admits(self, account: str | None, qos: str | None) -> bool:
+        """Whether a job of this account and QOS may run here as far as lists say.
+
+        An account or QOS that the job does not name is Slurm's to fill in: then only an open
+        partition is sure.
+        """
+        return _listed(account, self.accounts, self.denied_accounts) and _listed(
+            qos, self.qos, self.denied_qos
+        )
 
 
 class Facts(msgspec.Struct, frozen=True):
@@ -120,6 +143,7 @@ class Site:
         names = {stock.type for node in facts.nodes for stock in node.gpus}
         self.types = {name: _gpu_type(name, catalogue) for name in names}
         self.catalogue = catalogue
+        self.partitions = {part.name: part for part in facts.partitions}
         self._pools: dict[tuple[str | None, str | None, str | None, int | None], Pool] = {}
         self._node_names = frozenset(node.name for node in facts.nodes)
 
@@ -130,7 +154,8 @@ class Site:
 
     def is_open(self, partition: str) -> bool:
         """Whether every account and group may use this partition."""
-        return any(part.open for part in self.facts.partitions if part.name == partition)
+        part = self.partitions.get(partition)
+        return part is not None and part.open
 
     def partition_of(self, request: JobRequest) -> str | None:
         """The partition or comma list in which a request would run; None: not known."""
@@ -145,9 +170,8 @@ class Site:
         Raises:
             GrammarError: its node lists cannot be read.
         """
-        partitions = {part.name for part in self.facts.partitions}
         for name in (request.partition or "").split(","):
-            if name and name not in partitions:
+            if name and name not in self.partitions:
                 return f"partition {name}"
         for name in (request.reservation or "").split(","):
             if name and name not in self.facts.reservations:
@@ -243,6 +267,12 @@ def decode_facts(text: str) -> Facts:
         msgspec.MsgspecError: it has another shape.
     """
     return msgspec.json.decode(text, type=Facts)
+
+
+def _listed(name: str | None, allowed: tuple[str, ...] | None, denied: tuple[str, ...]) -> bool:
+    if name is None:
+        return allowed is None and not denied
+    return name not in denied and (allowed is None or name in allowed)
 
 
 def _gpu_type(name: str | None, catalogue: Catalogue) -> GpuType:

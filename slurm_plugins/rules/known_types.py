@@ -1,10 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Rule: a type that the cluster spells otherwise is mended; what cannot be had is refused.
+"""Rule: what the cluster does not have is refused, with the nearest that it has.
 
-Mended: another case (`A100`), a name that the catalogue gives to the same model or profile
-(`1g.5gb`), where that means exactly one of the cluster's types. A job that names no partition
-is moved to one that has the type. Refused: unknown types, types of other partitions, more than
-any node or all nodes have; the message offers the nearest that can be had.
+Unknown types, types of other partitions, more than any node or all nodes have. A job that names
+no partition is moved to one that has its type.
 """
 
 from __future__ import annotations
@@ -16,73 +14,27 @@ from fairwatt.slurm_plugins.demand import (
     Shortfall,
     as_text,
     demand,
-    retyped,
     shortfall,
     wanted,
 )
 from fairwatt.slurm_plugins.messages import Note, note
 from fairwatt.slurm_plugins.outcome import Outcome
 from fairwatt.slurm_plugins.place import find_place, moved
+from fairwatt.slurm_plugins.rule import Options, RuleSpec
 from fairwatt.slurm_plugins.site import Pool, Site
 
-__all__ = ["known_types"]
+__all__ = ["RULE", "known_types"]
 
 
-def known_types(request: JobRequest, site: Site) -> Outcome:
-    """Mend spellings, then refuse what the cluster cannot give."""
+def known_types(request: JobRequest, site: Site, _: Options | None = None) -> Outcome:
+    """Refuse what the cluster cannot give."""
     if not wanted(request):
         return Outcome(request)
-    mended, notes = _mended(request, site)
-    placed, more = _placed(mended, site)
+    placed, notes = _placed(request, site)
     refusal = _unknown(placed, site) or _impossible(placed, site)
     if refusal is not None:
         return Outcome(request, rejection=refusal)
-    return Outcome(placed, (*notes, *more))
-
-
-def _mended(request: JobRequest, site: Site) -> tuple[JobRequest, tuple[Note, ...]]:
-    meant: dict[str | None, str] = {
-        type_: other
-        for type_ in _types(request)
-        if type_ not in site.types and (other := _meant(type_, site, request)) is not None
-    }
-    if not meant:
-        return request, ()
-    changed = retyped(request, meant)
-    told = note(
-        "FW301",
-        asked=as_text(ask for ask in request.gpus if ask.type in meant),
-        given=as_text(ask for ask in changed.gpus if ask.type in meant.values()),
-        type=", ".join(meant.values()),
-    )
-    return changed, (told,)
-
-
-def _meant(type_: str, site: Site, request: JobRequest) -> str | None:
-    """The one type of the cluster that this spelling can mean; those in reach go first."""
-    here = {name for name in site.pool(request).types if name is not None}
-    everywhere = {name for name in site.types if name is not None}
-    for names in (here, everywhere):
-        for same in (_same_letters, _same_device):
-            found = [name for name in names if same(type_, name, site)]
-            if len(found) == 1:
-                return found[0]
-    return None
-
-
-def _same_letters(asked: str, name: str, site: Site) -> bool:
-    return asked.casefold() == name.casefold()
-
-
-def _same_device(asked: str, name: str, site: Site) -> bool:
-    """Whether the catalogue takes both for the same board, or for the same MIG profile."""
-    known = site.types[name]
-    part = site.catalogue.slice_type(asked)
-    if part is not None:
-        bare = asked.casefold() == part[1].name
-        return known.profile == part[1].name and (bare or known.model == part[0].key)
-    model = site.catalogue.model_of_type(asked)
-    return model is not None and not known.is_slice and known.model == model.key
+    return Outcome(placed, notes)
 
 
 def _placed(request: JobRequest, site: Site) -> tuple[JobRequest, tuple[Note, ...]]:
@@ -172,3 +124,11 @@ def _offer(site: Site, here: Pool, missing: Shortfall) -> str:
 def _types(request: JobRequest) -> list[str]:
     types = dict.fromkeys(ask.type for ask in wanted(request))
     return [type_ for type_ in types if type_ is not None]
+
+
+RULE = RuleSpec(
+    name="known_types",
+    title="Refuse types and counts that the cluster cannot give, with the nearest it can.",
+    judge=known_types,
+    mode="enforce",
+)

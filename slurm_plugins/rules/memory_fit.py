@@ -15,15 +15,16 @@ from fairwatt.slurm_plugins.demand import as_text, demand, retyped, wanted
 from fairwatt.slurm_plugins.messages import Note, note
 from fairwatt.slurm_plugins.outcome import Outcome
 from fairwatt.slurm_plugins.place import Place, find_place, moved
+from fairwatt.slurm_plugins.rule import Options, RuleSpec
 from fairwatt.slurm_plugins.site import Site
 
-__all__ = ["memory_fit", "memory_mib"]
+__all__ = ["RULE", "memory_fit", "memory_mib"]
 
 _MEMORY = re.compile(r"([0-9]{1,6}(?:\.[0-9]{1,3})?)(g|gb|gib|m|mb|mib)", re.IGNORECASE)
 _GIB = 1 << 30
 
 
-def memory_fit(request: JobRequest, site: Site) -> Outcome:
+def memory_fit(request: JobRequest, site: Site, _: Options | None = None) -> Outcome:
     """Replace each memory size by the smallest GRES type that holds it."""
     current, notes = request, list[Note]()
     for size in _sizes(request):
@@ -122,3 +123,11 @@ def _mistaken_count(request: JobRequest) -> Note | None:
             offer = f"gpu:{size}b:1"
             return note("FW104", asked=f"gpu:{size}", count=ask.count, offer=offer)
     return None
+
+
+RULE = RuleSpec(
+    name="memory_fit",
+    title="Ask by memory: the smallest GPU or slice that holds it.",
+    judge=memory_fit,
+    mode="enforce",
+)

@@ -22,15 +22,16 @@ from fairwatt.core.records import JobRequest
 from fairwatt.slurm_plugins.demand import as_text, retyped, wanted
 from fairwatt.slurm_plugins.messages import note
 from fairwatt.slurm_plugins.outcome import Outcome
+from fairwatt.slurm_plugins.rule import Options, RuleSpec
 from fairwatt.slurm_plugins.site import Site
 
-__all__ = ["untyped_slices"]
+__all__ = ["RULE", "untyped_slices"]
 
 MAX_NODE_LIST_BYTES = 1000
 """slurmctld refuses strings of 1024 bytes and more."""
 
 
-def untyped_slices(request: JobRequest, site: Site) -> Outcome:
+def untyped_slices(request: JobRequest, site: Site, _: Options | None = None) -> Outcome:
     """Keep the untyped entries of a request away from MIG slices."""
     if not any(ask.type is None for ask in wanted(request)):
         return Outcome(request)
@@ -93,3 +94,11 @@ def _asked(request: JobRequest) -> int:
 
 def _untyped(request: JobRequest) -> str:
     return as_text(ask for ask in wanted(request) if ask.type is None)
+
+
+RULE = RuleSpec(
+    name="untyped_slices",
+    title="An untyped request never lands on a MIG slice by accident.",
+    judge=untyped_slices,
+    mode="enforce",
+)

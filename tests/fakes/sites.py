@@ -4,8 +4,10 @@
 from __future__ import annotations
 
 from fairwatt.core.catalogue import load_catalogue
-from fairwatt.slurm_plugins.engine import RULES, Policy
+from fairwatt.slurm_plugins.engine import Policy
 from fairwatt.slurm_plugins.explain import DEMO_SITE
+from fairwatt.slurm_plugins.rule import ActiveRule, Mode
+from fairwatt.slurm_plugins.rulebook import BUILT_IN
 from fairwatt.slurm_plugins.site import Facts, Node, Partition, Site, Stock, load_facts
 
 
@@ -37,6 +39,7 @@ def mixed() -> Site:
     )
 
 
-def enforcing(known: Site | None, **modes: str) -> Policy:
-    """A policy with every rule enforced, save those named."""
-    return Policy(known, {**dict.fromkeys(RULES, "enforce"), **modes})
+def enforcing(known: Site | None, **modes: Mode) -> Policy:
+    """A policy with every built-in rule enforced with its default options, save those named."""
+    rules = (ActiveRule(s, modes.get(s.name, "enforce"), s.fail, s.options()) for s in BUILT_IN)
+    return Policy(known, tuple(rules))

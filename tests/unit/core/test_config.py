@@ -75,8 +75,8 @@ def test_only_toml_files_of_the_folder_are_read(tmp_path: Path) -> None:
         ("[agent]\nwindow_s = true\n", ["agent.window_s", "wrong type", "True"]),
         ('[agent]\nsample_s = "10"\n', ["agent.sample_s", "'10'", "give a number"]),
         (
-            '[rules]\nmemory_fit = "on"\n',
-            ["rules.memory_fit", "not a choice", "'on'", "off, audit, warn, enforce"],
+            '[host]\nagent = "on"\n',
+            ["host.agent", "not a choice", "'on'", "detect, yes, no"],
         ),
         (
             '[collector]\nnode_uids = ["root"]\n',

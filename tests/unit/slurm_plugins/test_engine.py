@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from fairwatt.core.gres import Spelling
 from fairwatt.slurm_plugins import engine
 from fairwatt.slurm_plugins.engine import Policy, decide
+from fairwatt.slurm_plugins.rule import ActiveRule, Options, RuleSpec
 from tests.fakes.sites import enforcing
 from tests.unit.slurm_plugins.campus import DEMO, POLICY, UNSET
 
@@ -134,7 +135,7 @@ def test_the_comment_carries_the_decision_and_spares_those_of_others():
     ],
 )
 def test_modes_of_a_change(mode, accepted, edited, says):
-    policy = enforcing(DEMO, known_types=mode)
+    policy = enforcing(DEMO, type_spelling=mode, known_types="off")
     out = decide({"tres_per_node": "gres/gpu:A100:1"}, policy)
     assert out.accepted is accepted
     assert ("tres_per_node" in out.edits) is edited
@@ -172,27 +173,48 @@ def test_a_malformed_node_list_is_refused_and_a_huge_one_costs_nothing():
     ).accepted
 
 
-@pytest.mark.parametrize("policy", [enforcing(None), Policy(DEMO, POLICY.modes, 301.0, 300.0)])
+@pytest.mark.parametrize("policy", [enforcing(None), Policy(DEMO, POLICY.rules, 301.0, 300.0)])
 def test_without_fresh_facts_the_policy_stands_aside_and_says_so(policy):
     out = decide({"tres_per_node": "gres/gpu:20gb:1"}, policy)
     assert (out.accepted, out.edits) == (True, {})
     assert out.say[0].startswith("fairwatt FW002: the site's GPU policy could not be applied")
 
 
-def test_a_failing_rule_drops_all_edits_and_is_logged_once(monkeypatch, caplog):
-    def broken(request, site):
+def failing(mode="enforce", fail="open"):
+    def broken(request, site, options):
         raise ZeroDivisionError("boom")
 
-    monkeypatch.setattr(engine, "RULES", {**engine.RULES, "known_types": broken})
+    rule = ActiveRule(RuleSpec("site_rule", "Fails.", broken), mode, fail, Options())
+    return Policy(DEMO, (*POLICY.rules, rule))
+
+
+def test_a_failing_rule_drops_all_edits_and_is_logged_once(monkeypatch, caplog):
     monkeypatch.setattr(engine, "_reported", set())
     with caplog.at_level(logging.ERROR):
-        outs = [decide({"tres_per_node": "gres/gpu:20gb:1"}, POLICY) for _ in range(3)]
+        outs = [decide({"tres_per_node": "gres/gpu:20gb:1"}, failing()) for _ in range(3)]
     assert all((out.accepted, out.edits) == (True, {}) for out in outs)
     assert outs[0].say == (
         "fairwatt FW001: the site's GPU policy could not be applied "
-        "(internal error in rule known_types); the job goes on unchanged",
+        "(internal error in rule site_rule); the job goes on unchanged",
     )
     assert len(caplog.records) == 1
+
+
+def test_a_failing_rule_that_fails_closed_refuses():
+    out = decide({"tres_per_node": "gres/gpu:20gb:1"}, failing(fail="closed"))
+    assert (out.accepted, out.edits) == (False, {})
+    assert out.say[0].startswith("fairwatt FW007: ")
+
+
+@pytest.mark.parametrize("mode", ["audit", "warn"])
+def test_a_failing_rule_that_is_not_enforced_stops_nothing(mode):
+    job = {"tres_per_node": "gres/gpu:20gb:1"}
+    out = decide(job, failing(mode, "closed"))
+    assert (out.accepted, out.edits, out.say) == (True, *_of(decide(job, POLICY)))
+
+
+def _of(out):
+    return out.edits, out.say
 
 
 def test_messages_show_hostile_text_as_printable_ascii():

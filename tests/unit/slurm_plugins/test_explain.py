@@ -89,13 +89,14 @@ def test_every_rule_has_its_line_and_the_result_is_last_but_one(run):
     lines = result.output.splitlines()
     assert [line.split()[0] for line in lines] == [
         "asked",
+        "type_spelling",
         "memory_fit",
         "untyped_slices",
         "known_types",
         "result",
         "facts",
     ]
-    assert "FW101 gpu:20gb:1 -> gpu:a100_3g.20gb:1" in lines[1]
+    assert "FW101 gpu:20gb:1 -> gpu:a100_3g.20gb:1" in lines[2]
     assert lines[0] == "asked     --gres=gpu:20gb:1 -n 1"
     assert lines[4] == "result    accepted, as if written -p mig --gres=gpu:a100_3g.20gb:1"
 

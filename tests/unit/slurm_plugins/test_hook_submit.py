@@ -22,7 +22,7 @@ def test_a_request_by_memory_is_rewritten_in_the_spelling_of_the_server(tmp_path
     assert out.accepted
     assert out.fields["tres_per_node"] == f"{prefix}gpu:a100_3g.20gb:1"
     assert out.fields["partition"] == "mig"
-    assert out.fields["admin_comment"].startswith('fairwatt:{"v":1,"asked":"gpu:20gb:1",')
+    assert out.fields["admin_comment"].startswith('fairwatt:{"v":1,"id":"","asked":"gpu:20gb:1",')
     assert out.said == [
         "fairwatt FW101: gpu:20gb:1 -> gpu:a100_3g.20gb:1: "
         "the smallest with 20 GB in partition mig"

@@ -6,12 +6,15 @@ from __future__ import annotations
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from fairwatt.core.records import GpuAsk, JobRequest
-from fairwatt.slurm_plugins.engine import RULES
+from fairwatt.slurm_plugins.rulebook import BUILT_IN
 from fairwatt.slurm_plugins.rules.known_types import known_types
 from fairwatt.slurm_plugins.rules.memory_fit import memory_fit, memory_mib
+from fairwatt.slurm_plugins.rules.type_spelling import type_spelling
 from fairwatt.slurm_plugins.rules.untyped_slices import untyped_slices
+from fairwatt.slurm_plugins.site import Facts, Site
 from tests.fakes.sites import demo, mixed, site
 
 DEMO, MIXED = demo(), mixed()
@@ -166,7 +169,7 @@ class TestUntypedSlices:
         assert untyped_slices(ask(None), site(nodes, "p")).request.exc_nodes == "m[0000-0999]"
 
 
-class TestKnownTypes:
+class TestTypeSpelling:
     @pytest.mark.parametrize(
         ("asked", "given"),
         [
@@ -179,10 +182,12 @@ class TestKnownTypes:
         ],
     )
     def test_other_spellings_are_mended(self, asked, given):
-        out = known_types(ask(asked, partition="all"), DEMO)
+        out = type_spelling(ask(asked, partition="all"), DEMO)
         assert types(out) == [given]
         assert out.notes[0].code == "FW301"
 
+
+class TestKnownTypes:
     def test_an_unknown_type_is_refused_with_the_nearest(self):
         assert refused(known_types(ask("h10"), DEMO)) == (
             "FW302",
@@ -207,10 +212,9 @@ class TestKnownTypes:
     def test_a_closed_partition_is_not_moved_to(self):
         closed = demo()
         parts = tuple(
-            type(p)(p.name, p.default, p.name not in ("mig", "all"))
-            for p in closed.facts.partitions
+            replace(part, open=part.name not in ("mig", "all")) for part in closed.facts.partitions
         )
-        closed.facts = type(closed.facts)(closed.facts.nodes, parts)
+        closed = Site(Facts(closed.facts.nodes, parts), closed.catalogue)
         assert refused(known_types(ask("a100_3g.20gb"), closed))[0] == "FW303"
 
     @pytest.mark.parametrize(
@@ -296,8 +300,8 @@ sites = st.sampled_from([DEMO, MIXED])
 
 
 def run_all(request, known):
-    for rule in RULES.values():
-        outcome = rule(request, known)
+    for rule in BUILT_IN:
+        outcome = rule.judge(request, known, rule.options())
         if outcome.rejection is not None:
             return None
         request = outcome.request
@@ -310,8 +314,8 @@ def test_rules_applied_to_their_own_output_change_nothing(request, known):
     after = run_all(request, known)
     if after is not None:
         assert run_all(after, known) == after
-        for rule in RULES.values():
-            assert rule(after, known).notes == ()
+        for rule in BUILT_IN:
+            assert rule.judge(after, known, rule.options()).notes == ()
 
 
 @settings(max_examples=600, deadline=None)

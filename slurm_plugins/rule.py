@@ -1,0 +1,68 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What a rule is: a pure function with a name, options and a default mode.
+
+A site's own rule is a RuleSpec behind an entry point of the group `fairwatt.rules`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+import msgspec
+
+from fairwatt.core.records import JobRequest
+from fairwatt.slurm_plugins.outcome import Outcome
+from fairwatt.slurm_plugins.site import Site
+
+__all__ = ["ActiveRule", "Aspect", "Fail", "Mode", "Options", "RuleSpec"]
+
+Mode = Literal["off", "audit", "warn", "enforce"]
+Fail = Literal["open", "closed"]
+Aspect = Literal["gpus", "place", "size", "time", "owner"]
+"""Parts of a request. gpus: GPU entries; place: partition, nodes, reservation, features; size:
+tasks, CPUs, memory, nodes; time: limit, begin; owner: account, QOS."""
+
+
+class Options(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Base of every rule's options; itself: a rule without any. Fields need a default."""
+
+
+@dataclass(frozen=True)
+class RuleSpec:
+    """One rule.
+
+    Args:
+        name: its table in the policy file, `[rules.NAME]`.
+        title: one sentence for people, what it does.
+        judge: `(request, site, options) -> Outcome`; pure, changes nothing of its own output.
+        options: a subclass of Options.
+        mode: the mode where the policy file gives none.
+        fail: what an error in the rule means for the job: it goes on, or is refused.
+        cpu_jobs: whether jobs without GPUs are judged too.
+        watches: a change of a pending job is judged if it touches one of these parts.
+    """
+
+    name: str
+    title: str
+    judge: Callable[[JobRequest, Site, Any], Outcome]
+    options: type[Options] = Options
+    mode: Mode = "off"
+    fail: Fail = "open"
+    cpu_jobs: bool = False
+    watches: frozenset[Aspect] = field(default=frozenset({"gpus", "place"}))
+
+
+class ActiveRule(msgspec.Struct, frozen=True):
+    """A rule as the policy file sets it."""
+
+    spec: RuleSpec
+    mode: Mode
+    fail: Fail
+    options: Options
+
+    @property
+    def name(self) -> str:
+        """The rule's name."""
+        return self.spec.name
