@@ -15,7 +15,8 @@ from fairwatt.core.gres import Spelling
 from fairwatt.core.records import JobRequest
 from fairwatt.slurm_plugins import jobdesc
 from fairwatt.slurm_plugins.demand import as_text, wanted
-from fairwatt.slurm_plugins.messages import Note, note, shown
+from fairwatt.slurm_plugins.engine_messages import FW001, FW002, FW004, FW005, FW006, FW007, FW304
+from fairwatt.slurm_plugins.message import Note, shown
 from fairwatt.slurm_plugins.outcome import Outcome
 from fairwatt.slurm_plugins.rule import ActiveRule, Mode
 from fairwatt.slurm_plugins.site import Site
@@ -94,11 +95,11 @@ def decide(
     except _RuleFailed as error:
         _report(error.rule.name, error.__cause__ or error)
         closed = error.rule.fail == "closed"
-        told = note("FW007" if closed else "FW001", rule=error.rule.name)
+        told = (FW007 if closed else FW001).note(rule=error.rule.name)
         return Decision(accepted=not closed, say=(_line(told),))
     except Exception as error:
         _report("engine", error)
-        return Decision(say=(_line(note("FW001", rule="engine")),))
+        return Decision(say=(_line(FW001.note(rule="engine")),))
 
 
 def _decide(
@@ -117,11 +118,11 @@ def _decide(
             return _respelt(parsed, spelling) if on_gpus and record is None else Decision()
         site = _usable(policy)
         if site is None:
-            return Decision(say=(_line(note("FW002", age=_age(policy))),) if on_gpus else ())
+            return Decision(say=(_line(FW002.note(age=_age(policy))),) if on_gpus else ())
         site.pool(parsed.request)  # reads the node lists
         unknown = site.unknown_place(parsed.request)
         if unknown is not None:
-            return Decision(say=(_line(note("FW006", what=unknown)),) if on_gpus else ())
+            return Decision(say=(_line(FW006.note(what=unknown)),) if on_gpus else ())
     except GrammarError as error:
         return _malformed(error, policy.mode("known_types"))
     verdict = _judged(parsed, rules, site, spelling, srun=jobdesc.is_srun(fields))
@@ -160,11 +161,11 @@ def _judged(
         return refused(steps[-1].rejection)
     if srun and _renamed(parsed.request, after):
         offer = jobdesc.flags(after, parsed.request)
-        return refused(note("FW005", asked=asked, given=given, offer=offer))
+        return refused(FW005.note(asked=asked, given=given, offer=offer))
     edits = jobdesc.edits(parsed, after, spelling)
     overlong = next((name for name, text in edits.items() if _is_overlong(text)), None)
     if overlong is not None:
-        return refused(note("FW004", field=overlong))
+        return refused(FW004.note(field=overlong))
     say = tuple(_line(each, step) for step, each in _told(steps) if step.mode != "audit")
     next_ = tuple((flavour.type, flavour.partition) for flavour in after.flavours)
     return Decision(edits=edits, say=say, steps=steps, asked=asked, given=given, flavours=next_)
@@ -240,7 +241,7 @@ def _malformed(error: GrammarError, mode: Mode) -> Decision:
         for text in (error.text, error.part)
     )
     at = "" if part == field else f" at {part}"
-    told = note("FW304", field=field, at=at, remedy=error.remedy or "mend it")
+    told = FW304.note(field=field, at=at, remedy=error.remedy or "mend it")
     step = Step("known_types", mode, rejection=told)
     if mode == "enforce":
         return Decision(accepted=False, say=(_line(told),), steps=(step,))

@@ -6,7 +6,7 @@ from __future__ import annotations
 import msgspec
 
 from fairwatt.core.records import JobRequest
-from fairwatt.slurm_plugins.messages import Note
+from fairwatt.slurm_plugins.message import Note
 
 __all__ = ["Outcome"]
 

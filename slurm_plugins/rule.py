@@ -13,6 +13,7 @@ from typing import Any, Literal
 import msgspec
 
 from fairwatt.core.records import JobRequest
+from fairwatt.slurm_plugins.message import Message
 from fairwatt.slurm_plugins.outcome import Outcome
 from fairwatt.slurm_plugins.site import Site
 
@@ -42,6 +43,7 @@ class RuleSpec:
         fail: what an error in the rule means for the job: it goes on, or is refused.
         cpu_jobs: whether jobs without GPUs are judged too.
         watches: a change of a pending job is judged if it touches one of these parts.
+        messages: all that it may say.
     """
 
     name: str
@@ -52,6 +54,7 @@ class RuleSpec:
     fail: Fail = "open"
     cpu_jobs: bool = False
     watches: frozenset[Aspect] = field(default=frozenset({"gpus", "place"}))
+    messages: tuple[Message, ...] = ()
 
 
 class ActiveRule(msgspec.Struct, frozen=True):

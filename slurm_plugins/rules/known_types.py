@@ -17,13 +17,50 @@ from fairwatt.slurm_plugins.demand import (
     shortfall,
     wanted,
 )
-from fairwatt.slurm_plugins.messages import Note, note
+from fairwatt.slurm_plugins.message import Message, Note
 from fairwatt.slurm_plugins.outcome import Outcome
 from fairwatt.slurm_plugins.place import find_place, moved
 from fairwatt.slurm_plugins.rule import Options, RuleSpec
 from fairwatt.slurm_plugins.site import Pool, Site
 
 __all__ = ["RULE", "known_types"]
+
+FW302 = Message(
+    "FW302",
+    "Unknown type",
+    "no GPU type {asked} in {where}; nearest: {near}",
+    "Use one of the types that the message names.",
+)
+FW303 = Message(
+    "FW303",
+    "Type in another partition",
+    "no GPU type {asked} in {where}; it is in {partitions}: add -p {first}",
+    "Use a partition that has the type.",
+)
+FW305 = Message(
+    "FW305",
+    "More than a node has",
+    "{asked}: that is {need} on one node, the most in {where} is {most}; {offer}",
+    "Ask for fewer per node and for more nodes.",
+)
+FW306 = Message(
+    "FW306",
+    "More than there are",
+    "{asked}: that is {need} in all, {where} has {most}; {offer}",
+    "Ask for fewer, or use another partition.",
+)
+FW307 = Message(
+    "FW307",
+    "No GPU here",
+    "{where} has no GPU; partitions with GPUs: {partitions}",
+    "Use a partition that has GPUs.",
+)
+FW308 = Message(
+    "FW308",
+    "Partition set",
+    "{asked}: partition set to {partition}, as {default} has no such GPU",
+    "Nothing to do; name a partition with -p to choose yourself.",
+)
 
 
 def known_types(request: JobRequest, site: Site, _: Options | None = None) -> Outcome:
@@ -46,8 +83,7 @@ def _placed(request: JobRequest, site: Site) -> tuple[JobRequest, tuple[Note, ..
     place = find_place(request, site, types[0], demand(request, wanted(request)))
     if place is None or place.partition is None:
         return request, ()
-    told = note(
-        "FW308",
+    told = FW308.note(
         asked=as_text(wanted(request)),
         partition=place.partition,
         default=site.where(request),
@@ -59,7 +95,7 @@ def _unknown(request: JobRequest, site: Site) -> Note | None:
     here = site.pool(request)
     if not any(here.counts(None)):
         partitions = ", ".join(site.partitions_with(None)) or "none"
-        return note("FW307", where=site.where(request), partitions=partitions)
+        return FW307.note(where=site.where(request), partitions=partitions)
     for type_ in _types(request):
         if type_ not in here.types:
             return _no_such_type(type_, request, site, here)
@@ -69,14 +105,13 @@ def _unknown(request: JobRequest, site: Site) -> Note | None:
 def _no_such_type(type_: str, request: JobRequest, site: Site, here: Pool) -> Note:
     partitions = site.partitions_with(type_)
     if partitions:
-        return note(
-            "FW303",
+        return FW303.note(
             asked=type_,
             where=site.where(request),
             partitions=", ".join(partitions),
             first=partitions[0],
         )
-    return note("FW302", asked=type_, where=site.where(request), near=_nearest(type_, here))
+    return FW302.note(asked=type_, where=site.where(request), near=_nearest(type_, here))
 
 
 def _nearest(type_: str, here: Pool) -> str:
@@ -100,9 +135,8 @@ def _impossible(request: JobRequest, site: Site) -> Note | None:
 
 
 def _too_many(request: JobRequest, site: Site, asks: list[GpuAsk], missing: Shortfall) -> Note:
-    code = "FW305" if missing.kind == "node" else "FW306"
-    return note(
-        code,
+    message = FW305 if missing.kind == "node" else FW306
+    return message.note(
         asked=as_text(asks),
         need=missing.need,
         most=missing.most,
@@ -131,4 +165,12 @@ RULE = RuleSpec(
     title="Refuse types and counts that the cluster cannot give, with the nearest it can.",
     judge=known_types,
     mode="enforce",
+    messages=(
+        FW302,
+        FW303,
+        FW305,
+        FW306,
+        FW307,
+        FW308,
+    ),
 )

@@ -12,13 +12,38 @@ import re
 
 from fairwatt.core.records import JobRequest
 from fairwatt.slurm_plugins.demand import as_text, demand, retyped, wanted
-from fairwatt.slurm_plugins.messages import Note, note
+from fairwatt.slurm_plugins.message import Message, Note
 from fairwatt.slurm_plugins.outcome import Outcome
 from fairwatt.slurm_plugins.place import Place, find_place, moved
 from fairwatt.slurm_plugins.rule import Options, RuleSpec
 from fairwatt.slurm_plugins.site import Site
 
 __all__ = ["RULE", "memory_fit", "memory_mib"]
+
+FW101 = Message(
+    "FW101",
+    "Memory became a type",
+    "{asked} -> {given}: the smallest with {memory} in {where}",
+    "Nothing to do; to choose yourself, name a type.",
+)
+FW102 = Message(
+    "FW102",
+    "No GPU has that memory",
+    "no GPU in {where} has {memory}; {offer}",
+    "Ask for less, or use the partition that the message names.",
+)
+FW103 = Message(
+    "FW103",
+    "Not that many with that memory",
+    "{asked}: {where} has no room for that many GPUs with {memory}; {offer}",
+    "Ask for fewer GPUs, or spread them over more nodes.",
+)
+FW104 = Message(
+    "FW104",
+    "A count that looks like memory",
+    "{asked} asks for {count} GPUs; for memory write {offer}",
+    "Write the unit as gb and add a count: gpu:20gb:1.",
+)
 
 _MEMORY = re.compile(r"([0-9]{1,6}(?:\.[0-9]{1,3})?)(g|gb|gib|m|mb|mib)", re.IGNORECASE)
 _GIB = 1 << 30
@@ -76,7 +101,7 @@ def _by_size(site: Site, need_mib: int) -> list[str]:
 def _explained(before: JobRequest, after: JobRequest, site: Site, size: str) -> Note:
     asked = as_text(ask for ask in before.gpus if ask.type == size)
     given = as_text(b for b in after.gpus if b not in before.gpus)
-    return note("FW101", asked=asked, given=given, memory=_shown(size), where=site.where(after))
+    return FW101.note(asked=asked, given=given, memory=_shown(size), where=site.where(after))
 
 
 def _refusal(request: JobRequest, site: Site, size: str) -> Note:
@@ -84,12 +109,11 @@ def _refusal(request: JobRequest, site: Site, size: str) -> Note:
     here = {type_ for type_ in site.pool(request).types if type_ is not None}
     fitting = [type_ for type_ in _by_size(site, memory_mib(size) or 0) if type_ in here]
     if not fitting:
-        return note(
-            "FW102", memory=_shown(size), where=site.where(request), offer=_larger(site, size)
+        return FW102.note(
+            memory=_shown(size), where=site.where(request), offer=_larger(site, size)
         )
     counts = ", ".join(f"gpu:{t}:{site.pool(request).counts(t)[0]}" for t in fitting[:3])
-    return note(
-        "FW103",
+    return FW103.note(
         asked=as_text(ask for ask in request.gpus if ask.type == size),
         memory=_shown(size),
         where=site.where(request),
@@ -121,7 +145,7 @@ def _mistaken_count(request: JobRequest) -> Note | None:
         if ask.type is None and ask.count >= _GIB and ask.count % _GIB == 0:
             size = f"{ask.count // _GIB}g"
             offer = f"gpu:{size}b:1"
-            return note("FW104", asked=f"gpu:{size}", count=ask.count, offer=offer)
+            return FW104.note(asked=f"gpu:{size}", count=ask.count, offer=offer)
     return None
 
 
@@ -130,4 +154,10 @@ RULE = RuleSpec(
     title="Ask by memory: the smallest GPU or slice that holds it.",
     judge=memory_fit,
     mode="enforce",
+    messages=(
+        FW101,
+        FW102,
+        FW103,
+        FW104,
+    ),
 )

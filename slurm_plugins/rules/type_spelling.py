@@ -10,12 +10,19 @@ from __future__ import annotations
 
 from fairwatt.core.records import JobRequest
 from fairwatt.slurm_plugins.demand import as_text, retyped, wanted
-from fairwatt.slurm_plugins.messages import note
+from fairwatt.slurm_plugins.message import Message
 from fairwatt.slurm_plugins.outcome import Outcome
 from fairwatt.slurm_plugins.rule import Options, RuleSpec
 from fairwatt.slurm_plugins.site import Site
 
 __all__ = ["RULE", "type_spelling"]
+
+FW301 = Message(
+    "FW301",
+    "Type's spelling mended",
+    "{asked} -> {given}: {type} is how this cluster spells it",
+    "Nothing to do.",
+)
 
 
 def type_spelling(request: JobRequest, site: Site, _: Options | None = None) -> Outcome:
@@ -30,8 +37,7 @@ def type_spelling(request: JobRequest, site: Site, _: Options | None = None) -> 
     if not meant:
         return Outcome(request)
     changed = retyped(request, meant)
-    told = note(
-        "FW301",
+    told = FW301.note(
         asked=as_text(ask for ask in request.gpus if ask.type in meant),
         given=as_text(ask for ask in changed.gpus if ask.type in meant.values()),
         type=", ".join(meant.values()),
@@ -71,4 +77,5 @@ RULE = RuleSpec(
     title="Mend GPU types that the cluster spells otherwise.",
     judge=type_spelling,
     mode="enforce",
+    messages=(FW301,),
 )

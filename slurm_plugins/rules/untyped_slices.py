@@ -20,12 +20,49 @@ from ClusterShell.NodeSet import RESOLVER_NOGROUP, NodeSet
 
 from fairwatt.core.records import JobRequest
 from fairwatt.slurm_plugins.demand import as_text, retyped, wanted
-from fairwatt.slurm_plugins.messages import note
+from fairwatt.slurm_plugins.message import Message
 from fairwatt.slurm_plugins.outcome import Outcome
 from fairwatt.slurm_plugins.rule import Options, RuleSpec
 from fairwatt.slurm_plugins.site import Site
 
 __all__ = ["RULE", "untyped_slices"]
+
+FW201 = Message(
+    "FW201",
+    "Untyped request got a type",
+    "{asked} -> {given}: {where} also has MIG slices, and {type} is its only whole GPU",
+    "Nothing to do; to use a slice, name its type.",
+)
+FW202 = Message(
+    "FW202",
+    "Untyped request kept off slices",
+    "{asked}: nodes with MIG slices are left out ({nodes})",
+    "Nothing to do; to use a slice, name its type.",
+)
+FW203 = Message(
+    "FW203",
+    "Only slices here",
+    "{asked}: {where} has only MIG slices; name one, for example {offer}",
+    "Name a slice type, or use a partition with whole GPUs.",
+)
+FW204 = Message(
+    "FW204",
+    "Untyped request is ambiguous",
+    "{asked}: {where} mixes whole GPUs and MIG slices; name a type, for example {offer}",
+    "Name a GPU type.",
+)
+FW205 = Message(
+    "FW205",
+    "Untyped entry follows the typed one",
+    "{asked} -> {given}: one job cannot mix typed and untyped GPUs",
+    "Nothing to do; write the type in every GPU option.",
+)
+FW206 = Message(
+    "FW206",
+    "Change would reach slices",
+    "{asked}: {where} has MIG slices; name a type, or exclude them: ExcNodeList={nodes}",
+    "Change the nodes to exclude in the same scontrol update, together with your own.",
+)
 
 MAX_NODE_LIST_BYTES = 1000
 """slurmctld refuses strings of 1024 bytes and more."""
@@ -37,23 +74,22 @@ def untyped_slices(request: JobRequest, site: Site, _: Options | None = None) ->
         return Outcome(request)
     named = {ask.type for ask in wanted(request) if ask.type is not None}
     if len(named) == 1:
-        return _typed(request, site, named.pop() or "", "FW205")
+        return _typed(request, site, named.pop() or "", FW205)
     types = site.pool(request).types
     slices = [type_ for type_ in types if site.types[type_].is_slice]
     whole = [type_ for type_ in types if not site.types[type_].is_slice]
     if not slices:
         return Outcome(request)
     if not whole:
-        return _refused(request, site, "FW203", slices)
+        return _refused(request, site, FW203, slices)
     if len(whole) == 1 and whole[0] is not None:
-        return _typed(request, site, whole[0], "FW201")
+        return _typed(request, site, whole[0], FW201)
     return _kept_off(request, site, whole)
 
 
-def _typed(request: JobRequest, site: Site, type_: str, code: str) -> Outcome:
+def _typed(request: JobRequest, site: Site, type_: str, message: Message) -> Outcome:
     changed = retyped(request, {None: type_})
-    told = note(
-        code,
+    told = message.note(
         asked=_untyped(request),
         given=as_text(ask for ask in changed.gpus if ask not in request.gpus),
         type=type_,
@@ -70,21 +106,23 @@ def _kept_off(request: JobRequest, site: Site, whole: list[str | None]) -> Outco
     ]
     folded = str(NodeSet.fromlist(barred, resolver=RESOLVER_NOGROUP))
     if not request.exc_known:
-        told = note("FW206", asked=_untyped(request), where=site.where(request), nodes=folded)
+        told = FW206.note(asked=_untyped(request), where=site.where(request), nodes=folded)
         return Outcome(request, rejection=told)
     excluded = f"{request.exc_nodes},{folded}" if request.exc_nodes else folded
     changed = msgspec.structs.replace(request, exc_nodes=excluded)
     # Excluding a required node is an error to Slurm.
     if request.req_nodes or len(excluded) > MAX_NODE_LIST_BYTES or not site.pool(changed).types:
-        return _refused(request, site, "FW204", whole)
-    told = note("FW202", asked=_untyped(request), nodes=folded)
+        return _refused(request, site, FW204, whole)
+    told = FW202.note(asked=_untyped(request), nodes=folded)
     return Outcome(changed, (told,))
 
 
-def _refused(request: JobRequest, site: Site, code: str, types: list[str | None]) -> Outcome:
+def _refused(
+    request: JobRequest, site: Site, message: Message, types: list[str | None]
+) -> Outcome:
     offers = [f"gpu:{type_}:{count}" for type_ in types if type_ for count in [_asked(request)]]
     offer = " or ".join(offers[:4]) or "another partition"
-    told = note(code, asked=_untyped(request), where=site.where(request), offer=offer)
+    told = message.note(asked=_untyped(request), where=site.where(request), offer=offer)
     return Outcome(request, rejection=told)
 
 
@@ -101,4 +139,12 @@ RULE = RuleSpec(
     title="An untyped request never lands on a MIG slice by accident.",
     judge=untyped_slices,
     mode="enforce",
+    messages=(
+        FW201,
+        FW202,
+        FW203,
+        FW204,
+        FW205,
+        FW206,
+    ),
 )

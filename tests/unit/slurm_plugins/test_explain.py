@@ -98,7 +98,7 @@ def test_every_rule_has_its_line_and_the_result_is_last_but_one(run):
     ]
     assert "FW101 gpu:20gb:1 -> gpu:a100_3g.20gb:1" in lines[2]
     assert lines[0] == "asked     --gres=gpu:20gb:1 -n 1"
-    assert lines[4] == "result    accepted, as if written -p mig --gres=gpu:a100_3g.20gb:1"
+    assert lines[5] == "result    accepted, as if written -p mig --gres=gpu:a100_3g.20gb:1"
 
 
 def test_a_misspelt_flag_is_not_passed_over_in_silence(run):
