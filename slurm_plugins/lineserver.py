@@ -6,7 +6,7 @@ from __future__ import annotations
 import contextlib
 import logging
 import os
-import selectors
+import select
 import signal
 import socket
 from collections.abc import Callable
@@ -27,6 +27,8 @@ MODE_UMASK = 0o117  # the socket is made 0660
 class LineServer:
     """Listens from construction; `run` serves until `stop`.
 
+    Between a request and its answer stand three system calls: epoll, recv, send.
+
     Args:
         path: the socket; a stale one is replaced.
         answer: a line without its end to the answer with its end; None hangs up.
@@ -42,13 +44,14 @@ class LineServer:
         self._stopping = False
         self._listener = _listening(path)
         self._inode = path.stat().st_ino
-        self._selector = selectors.DefaultSelector()
-        self._buffers: dict[socket.socket, bytearray] = {}
+        self._epoll = select.epoll()
+        self._clients: dict[int, socket.socket] = {}
+        self._begun: dict[int, bytes] = {}  # lines whose end has not come yet
         self._wake_in, self._wake_out = socket.socketpair()
         for end in (self._wake_in, self._wake_out, self._listener):
             end.setblocking(False)
-        self._selector.register(self._listener, selectors.EVENT_READ, self._accept)
-        self._selector.register(self._wake_out, selectors.EVENT_READ, self._woken)
+        self._epoll.register(self._listener, select.EPOLLIN)
+        self._epoll.register(self._wake_out, select.EPOLLIN)
 
     def stop(self) -> None:
         """End `run`; safe in a signal handler."""
@@ -56,7 +59,7 @@ class LineServer:
         self._wake()
 
     def call_soon(self, task: Callable[[], None]) -> None:
-        """Run a task between two requests; safe in a signal handler."""
+        """Run a task between two requests; safe in a signal handler and from other threads."""
         self._tasks.append(task)
         self._wake()
 
@@ -70,20 +73,27 @@ class LineServer:
 
     def serve(self) -> None:
         """Serve until `stop`, in any thread; signals do not wake it up."""
+        poll, clients, listener = self._epoll.poll, self._clients, self._listener.fileno()
         while not self._stopping:
-            for key, _ in self._selector.select():
-                key.data(key.fileobj)
+            for ready, _ in poll():
+                client = clients.get(ready)
+                if client is not None:
+                    self._read(ready, client)
+                elif ready == listener:
+                    self._accept()
+                else:
+                    self._woken()
             while self._tasks:
                 self._tasks.pop(0)()
 
     def close(self) -> None:
         """Close all connections and remove the socket, unless another server put its own there."""
-        for client in list(self._buffers):
-            self._drop(client)
+        for number in list(self._clients):
+            self._drop(number)
         with contextlib.suppress(OSError):
             if self.path.stat().st_ino == self._inode:
                 self.path.unlink()
-        self._selector.close()
+        self._epoll.close()
         for end in (self._listener, self._wake_in, self._wake_out):
             end.close()
 
@@ -91,38 +101,42 @@ class LineServer:
         with contextlib.suppress(OSError):
             self._wake_in.send(b"\0")
 
-    def _woken(self, end: socket.socket) -> None:
+    def _woken(self) -> None:
         with contextlib.suppress(BlockingIOError):
-            end.recv(CHUNK_BYTES)
+            self._wake_out.recv(CHUNK_BYTES)
 
-    def _accept(self, listener: socket.socket) -> None:
+    def _accept(self) -> None:
         with contextlib.suppress(BlockingIOError):
-            client, _ = listener.accept()
-            if len(self._buffers) >= MAX_CLIENTS:
+            client, _ = self._listener.accept()
+            if len(self._clients) >= MAX_CLIENTS:
                 client.close()
                 return
             client.setblocking(False)
-            self._buffers[client] = bytearray()
-            self._selector.register(client, selectors.EVENT_READ, self._read)
+            self._clients[client.fileno()] = client
+            self._epoll.register(client, select.EPOLLIN)
 
-    def _read(self, client: socket.socket) -> None:
+    def _read(self, number: int, client: socket.socket) -> None:
         try:
             chunk = client.recv(CHUNK_BYTES)
         except BlockingIOError:
             return
         except OSError:
             chunk = b""
-        buffer = self._buffers[client]
-        buffer += chunk
-        if not chunk or len(buffer) > MAX_LINE_BYTES:
-            self._drop(client)
-            return
-        *lines, rest = buffer.split(b"\n")
-        self._buffers[client] = rest
-        for line in lines:
-            if not self._reply(client, bytes(line)):
-                self._drop(client)
-                return
+        if number not in self._begun and chunk.find(b"\n") == len(chunk) - 1 and chunk:
+            if not self._reply(client, chunk[:-1]):  # the usual: one whole line
+                self._drop(number)
+        elif not chunk or not self._read_on(number, client, chunk):
+            self._drop(number)
+
+    def _read_on(self, number: int, client: socket.socket, chunk: bytes) -> bool:
+        """Take a piece of a line, or several lines; False when the client must go."""
+        text = self._begun.pop(number, b"") + chunk
+        if len(text) > MAX_LINE_BYTES:
+            return False
+        *lines, rest = text.split(b"\n")
+        if rest:
+            self._begun[number] = rest
+        return all(self._reply(client, line) for line in lines)
 
     def _reply(self, client: socket.socket, line: bytes) -> bool:
         """Answer one line; False when the client must go. A client that does not read goes too."""
@@ -134,9 +148,10 @@ class LineServer:
         except OSError:
             return False
 
-    def _drop(self, client: socket.socket) -> None:
-        self._selector.unregister(client)
-        del self._buffers[client]
+    def _drop(self, number: int) -> None:
+        client = self._clients.pop(number)
+        self._begun.pop(number, None)
+        self._epoll.unregister(client)
         client.close()
 
 

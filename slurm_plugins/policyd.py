@@ -2,7 +2,8 @@
 """The policy daemon: answers the submit hook over a unix socket, from memory.
 
 One thread serves the socket and does nothing else between a request and its answer. Facts come
-from the Refresher. SIGTERM and SIGINT end it, SIGHUP reads the configuration again.
+from the Refresher. SIGTERM and SIGINT end it; SIGHUP reads the configuration again, in a thread
+of its own.
 """
 
 from __future__ import annotations
@@ -12,10 +13,13 @@ import gc
 import logging
 import os
 import signal
+import sys
+import threading
 import time
 from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
-from typing import TextIO
+from typing import Protocol, TextIO
 
 import msgspec
 
@@ -25,11 +29,15 @@ from fairwatt.core.errors import ConfigError, PolicyError
 from fairwatt.core.gres import Spelling
 from fairwatt.core.notify import ready
 from fairwatt.slurm_plugins import facts, wire
-from fairwatt.slurm_plugins.engine import RULES, Decision, Policy, decide
+from fairwatt.slurm_plugins.durations import Durations
+from fairwatt.slurm_plugins.engine import Decision, Policy, decide
 from fairwatt.slurm_plugins.lineserver import LineServer
+from fairwatt.slurm_plugins.memo import Memo, Remembered
+from fairwatt.slurm_plugins.policy_file import load_policy
 from fairwatt.slurm_plugins.refresher import Refresher
+from fairwatt.slurm_plugins.rule import ActiveRule
 
-__all__ = ["PolicyDaemon", "serve"]
+__all__ = ["Journal", "PolicyDaemon", "Settings", "read_settings", "serve"]
 
 _log = logging.getLogger(__name__)
 
@@ -41,124 +49,220 @@ NICE_STEP = -10
 STALE_AFTER = 10
 """Facts older than so many refresh periods are not used."""
 
+SWITCH_S = 0.0002
+"""How long another thread may compute while a request waits; Python's own value is 5 ms."""
+
+
+class Journal(Protocol):
+    """Where decisions are kept."""
+
+    def offer(self, query: wire.Query, decision: Decision, took_us: int) -> None:
+        """Take one decision while slurmctld waits. Its `admin_comment` has no id in it yet."""
+
+
+@dataclass(frozen=True)
+class Settings:
+    """What the daemon works by, read and opened before it replaces what is in use."""
+
+    rules: tuple[ActiveRule, ...]
+    refresh_s: int
+    catalogue_dir: str | None
+    decision_log: TextIO | None
+
+    @property
+    def max_age_s(self) -> float:
+        """Older facts are not used."""
+        return float(STALE_AFTER * self.refresh_s)
+
+
+def read_settings(config: Config) -> Settings:
+    """Read the policy file and open the decision log.
+
+    Raises:
+        ConfigError: the policy file is wrong.
+        PolicyError: the decision log cannot be opened, or a site's rule not used.
+    """
+    rules = load_policy(Path(config["policyd.policy_file"])).rules
+    path = config["policyd.decision_log"]
+    return Settings(
+        rules,
+        refresh_s=config["policyd.refresh_s"],
+        catalogue_dir=config["site.catalogue_dir"] or None,
+        decision_log=_opened(Path(path)) if path else None,
+    )
+
 
 class PolicyDaemon:
     """Turns request lines into answer lines.
 
     Args:
-        config: the settings in use; `reload` replaces them.
+        settings: what to work by; `use` replaces them.
         refresher: source of facts.
+        journal: where decisions are kept, if anywhere.
+        memo: keeps answers; one without room for any makes each request judged anew.
     """
 
-    def __init__(self, config: Config, refresher: Refresher) -> None:
+    def __init__(
+        self,
+        settings: Settings,
+        refresher: Refresher,
+        *,
+        journal: Journal | None = None,
+        memo: Memo | None = None,
+    ) -> None:
         self.refresher = refresher
-        self._decision_log: TextIO | None = None
+        self._settings = settings
+        self._journal = journal
+        self._memo = Memo() if memo is None else memo
+        self._site = refresher.snapshot.site
+        self._durations = Durations()
         self._judged = 0
-        self.use(config)
+        self._hits = 0
 
-    def use(self, config: Config) -> None:
-        """Take over settings.
-
-        Raises:
-            PolicyError: the decision log cannot be opened; the old settings stay.
-        """
-        path = config["policyd.decision_log"]
-        opened = _opened(Path(path)) if path else None
+    def use(self, settings: Settings) -> None:
+        """Take over settings; call it between two requests."""
         self.close()
-        self._decision_log = opened
-        self._modes = {name: config[f"rules.{name}"] for name in RULES}
-        self._max_age_s = float(STALE_AFTER * config["policyd.refresh_s"])
-        self.refresher.refresh_s = config["policyd.refresh_s"]
-        self.refresher.catalogue_dir = config["site.catalogue_dir"] or None
+        self._settings = settings
+        self._memo.forget()
 
     def close(self) -> None:
         """Close the decision log; what a full disk refuses of it is lost."""
-        log, self._decision_log = self._decision_log, None
+        log = self._settings.decision_log
         try:
             if log is not None:
                 log.close()
         except OSError as error:
             _log.warning("decision log: %s", error)
 
-    def reload(self) -> None:
-        """Read the configuration again; a broken one is reported and the last good one stays."""
-        try:
-            self.use(config_module.load(config_module.find()))
-        except (ConfigError, PolicyError) as error:
-            _log.error("configuration not taken over, the last good one stays: %s", error)
-            return
-        _log.info("configuration read again")
-        self.refresher.poke()
-
     def answer(self, line: bytes) -> bytes | None:
         """Answer one line; None closes the connection (it was no request of ours)."""
-        try:
-            query = wire.decode_query(line)
-        except msgspec.MsgspecError as error:
-            _log.warning("not a request: %s", error)
-            return None
-        if query.verb == "ping":
-            return wire.encode(self._pong())
-        if query.v != wire.PROTOCOL:
-            _log.warning("hook speaks protocol %d, this is %d", query.v, wire.PROTOCOL)
-            return None
-        decision = decide(
-            query.job,
-            self._policy(),
-            record=(query.record or {}) if query.verb == "modify" else None,
-            spelling=Spelling(query.spelling),
-        )
-        self._judged += 1
-        self._record(query, decision)
-        return wire.encode(_answer(query, decision))
+        start_ns = time.perf_counter_ns()
+        policy = self._policy()
+        # Answers without usable facts tell how old these are: never kept.
+        usable = policy.site is not None and policy.age_s <= policy.max_age_s
+        id_, key = wire.split_id(line) if usable else (b"", b"")
+        known = self._memo.get(key) if key else None
+        if known is not None:
+            self._hits += 1
+        else:
+            query = _query(line, id_)
+            if query is None:
+                return None
+            if query.verb == "ping":
+                return wire.encode(self._pong())
+            id_ = query.id.encode()
+            known = _remembered(query, policy)
+            if key and _is_lasting(known.decision):
+                self._memo.put(key, known)
+        answer = id_.join(known.pieces)
+        self._count(id_, known, (time.perf_counter_ns() - start_ns) // 1000)
+        return answer
 
     def _policy(self) -> Policy:
         now = self.refresher.snapshot
-        return Policy(now.site, self._modes, now.age_s or 0.0, self._max_age_s)
+        if now.site is not self._site:
+            self._site = now.site
+            self._memo.forget()
+        settings = self._settings
+        return Policy(now.site, settings.rules, now.age_s or 0.0, settings.max_age_s)
 
     def _pong(self) -> wire.Pong:
         now = self.refresher.snapshot
-        nodes = len(now.site.facts.nodes) if now.site else 0
         return wire.Pong(
             ok=True,
             generation=now.generation,
             age_s=now.age_s,
-            nodes=nodes,
+            nodes=len(now.site.facts.nodes) if now.site else 0,
             judged=self._judged,
+            memo_hits=self._hits,
+            p50_us=self._durations.percentile_us(50),
+            p99_us=self._durations.percentile_us(99),
         )
 
-    def _record(self, query: wire.Query, decision: Decision) -> None:
-        if self._decision_log is None:
+    def _count(self, id_: bytes, known: Remembered, took_us: int) -> None:
+        self._judged += 1
+        self._durations.add(took_us)
+        log = self._settings.decision_log
+        if self._journal is None and log is None:
             return
-        row = {
-            "t_ms": time.time_ns() // 1_000_000,
-            "verb": query.verb,
-            "job": query.job,
-            "decision": decision,
-        }
-        try:
-            self._decision_log.write(msgspec.json.encode(row).decode() + "\n")
-        except OSError as error:
-            _log.warning("decision log: %s", error)
+        query = msgspec.structs.replace(known.query, id=id_.decode())
+        if self._journal is not None:
+            self._journal.offer(query, known.decision, took_us)
+        if log is not None:
+            _write(log, query, known.decision)
+
+
+def _query(line: bytes, id_: bytes) -> wire.Query | None:
+    """Read a request; None: it is none of ours. `id_` is what was taken for its id, if any."""
+    try:
+        query = wire.decode_query(line)
+    except msgspec.MsgspecError as error:
+        _log.warning("not a request: %s", error)
+        return None
+    if query.verb == "ping":
+        return query
+    if query.v != wire.PROTOCOL:
+        _log.warning("hook speaks protocol %d, this is %d", query.v, wire.PROTOCOL)
+        return None
+    if not wire.is_id(query.id) or (id_ and id_ != query.id.encode()):
+        _log.warning("not a request: its id is not as the hook makes them")
+        return None
+    return query
+
+
+def _remembered(query: wire.Query, policy: Policy) -> Remembered:
+    decision = decide(
+        query.job,
+        policy,
+        record=(query.record or {}) if query.verb == "modify" else None,
+        spelling=Spelling(query.spelling),
+    )
+    answer = wire.Answer(
+        v=wire.PROTOCOL,
+        id="",
+        act="accept" if decision.accepted else "reject",
+        set=decision.edits if decision.accepted else {},
+        say="\n".join(decision.say) or None,
+    )
+    return Remembered(wire.pieces(answer), query, decision)
+
+
+def _is_lasting(decision: Decision) -> bool:
+    """Whether the next equal request may have this answer: not when judging broke off."""
+    return bool(decision.steps) or not decision.say
+
+
+def _write(log: TextIO, query: wire.Query, decision: Decision) -> None:
+    row = {
+        "t_ms": time.time_ns() // 1_000_000,
+        "verb": query.verb,
+        "job": query.job,
+        "decision": decision,
+    }
+    try:
+        log.write(msgspec.json.encode(row).decode() + "\n")
+    except OSError as error:
+        _log.warning("decision log: %s", error)
 
 
 def serve(config: Config, path: Path | None = None) -> None:
     """Serve until SIGTERM or SIGINT.
 
     Raises:
+        ConfigError: the policy file is wrong.
         PolicyError: the socket is taken by a daemon that answers, or cannot be made.
     """
+    sys.setswitchinterval(SWITCH_S)
     slurm_conf = config["site.slurm_conf"] or None
+    settings = read_settings(config)
     refresher = Refresher(
-        lambda: facts.from_child(slurm_conf),
-        config["policyd.refresh_s"],
-        config["site.catalogue_dir"] or None,
+        lambda: facts.from_child(slurm_conf), settings.refresh_s, settings.catalogue_dir
     )
-    daemon = PolicyDaemon(config, refresher)
+    daemon = PolicyDaemon(settings, refresher)
     refresher.start()
     refresher.wait_first(FIRST_FACTS_S)
     server = LineServer(path or Path(config["policyd.socket"]), daemon.answer)
-    _on_signals(server, daemon.reload)
+    _on_signals(server, Reloader(daemon, server.call_soon))
     _quieten_gc()
     _hurry()
     _log.info("policyd answers at %s", server.path)
@@ -172,20 +276,42 @@ def serve(config: Config, path: Path | None = None) -> None:
     _log.info("policyd ended")
 
 
-def _answer(query: wire.Query, decision: Decision) -> wire.Answer:
-    return wire.Answer(
-        v=wire.PROTOCOL,
-        id=query.id,
-        act="accept" if decision.accepted else "reject",
-        set=decision.edits if decision.accepted else {},
-        say="\n".join(decision.say) or None,
-    )
+class Reloader:
+    """Reads the configuration again while the daemon goes on answering.
+
+    Args:
+        daemon: gets the new settings.
+        between: runs a task between two requests.
+    """
+
+    def __init__(
+        self, daemon: PolicyDaemon, between: Callable[[Callable[[], None]], None]
+    ) -> None:
+        self._daemon = daemon
+        self._between = between
+        self._one_at_a_time = threading.Lock()
+
+    def start(self) -> None:
+        """Read in a thread of its own; safe in a signal handler."""
+        threading.Thread(target=self.read, name="reload", daemon=True).start()
+
+    def read(self) -> None:
+        """Read now; a broken configuration is reported and the last good one stays."""
+        with self._one_at_a_time:
+            try:
+                settings = read_settings(config_module.load(config_module.find()))
+            except (ConfigError, PolicyError) as error:
+                _log.error("configuration not taken over, the last good one stays: %s", error)
+                return
+            self._between(lambda: self._daemon.use(settings))
+            self._daemon.refresher.use(settings.refresh_s, settings.catalogue_dir)
+        _log.info("configuration read again")
 
 
-def _on_signals(server: LineServer, reload: Callable[[], None]) -> None:
+def _on_signals(server: LineServer, reloader: Reloader) -> None:
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda _number, _frame: server.stop())
-    signal.signal(signal.SIGHUP, lambda _number, _frame: server.call_soon(reload))
+    signal.signal(signal.SIGHUP, lambda _number, _frame: reloader.start())
 
 
 def _quieten_gc() -> None:

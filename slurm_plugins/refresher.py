@@ -39,7 +39,10 @@ class Snapshot:
 
 
 class Refresher:
-    """Reads facts every `refresh_s`, and at once after `poke`.
+    """Reads facts every `refresh_s`, and at once after `use`.
+
+    A Site is made anew only when its facts or the catalogue changed: who holds on to one knows
+    by its identity.
 
     Args:
         read: returns the facts; FairwattError or MsgspecError when it cannot.
@@ -57,6 +60,7 @@ class Refresher:
         self._wake = threading.Event()
         self._stopping = False
         self._failing = False
+        self._outdated = False
         self._tried = threading.Event()
         self._thread = threading.Thread(target=self._run, name="facts", daemon=True)
 
@@ -68,8 +72,11 @@ class Refresher:
         """Wait until facts were read once, or could not be."""
         self._tried.wait(timeout_s)
 
-    def poke(self) -> None:
-        """Read now."""
+    def use(self, refresh_s: float, catalogue_dir: str | None) -> None:
+        """Take over settings, read the catalogue again and the facts at once."""
+        self.refresh_s = refresh_s
+        self.catalogue_dir = catalogue_dir
+        self._outdated = True
         self._wake.set()
 
     def stop(self) -> None:
@@ -81,10 +88,10 @@ class Refresher:
         """Read once; on failure keep what there is and say so once."""
         try:
             facts = self.read()
-            if self.snapshot.site is None or facts != self.snapshot.site.facts:
+            site = self.snapshot.site
+            if site is None or self._outdated or facts != site.facts:
+                self._outdated = False
                 site = Site(facts, load_catalogue(self.catalogue_dir))
-            else:
-                site = self.snapshot.site
         except (FairwattError, msgspec.MsgspecError) as error:
             if not self._failing:
                 _log.warning("facts cannot be read, the last good ones stay: %s", error)

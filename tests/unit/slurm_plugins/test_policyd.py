@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import json
 import logging
+import queue
 import socket
 import threading
 
@@ -13,7 +14,7 @@ import pytest
 from fairwatt.core import config as config_module
 from fairwatt.core.errors import CommandError, PolicyError
 from fairwatt.slurm_plugins.lineserver import MAX_LINE_BYTES, LineServer
-from fairwatt.slurm_plugins.policyd import PolicyDaemon
+from fairwatt.slurm_plugins.policyd import PolicyDaemon, Reloader, read_settings
 from fairwatt.slurm_plugins.refresher import Refresher
 from tests.fakes.sites import demo
 
@@ -25,6 +26,11 @@ QUERY = {
     "spelling": "colon",
     "job": {"tres_per_node": "gres:gpu:20gb:1", "user_id": 5},
 }
+
+
+def compact(query: dict) -> bytes:
+    """A request as the hook writes it."""
+    return json.dumps(query, separators=(",", ":")).encode()
 
 
 @pytest.fixture
@@ -54,6 +60,18 @@ def talk(path, *chunks: bytes) -> bytes:
 class TestLineServer:
     def test_lines_may_come_in_pieces_or_together(self, server):
         assert talk(server.path, b"a", b"b\nc", b"d\n") == b"AB\nCD\n"
+        assert talk(server.path, b"a\nb\n", b"c\n", b"d\ne") == b"A\nB\nC\nD\n"
+
+    def test_lines_of_clients_do_not_mix(self, server):
+        with socket.socket(socket.AF_UNIX) as one, socket.socket(socket.AF_UNIX) as two:
+            for client in (one, two):
+                client.settimeout(5)
+                client.connect(str(server.path))
+            one.sendall(b"a")
+            two.sendall(b"x\n")
+            assert two.recv(9) == b"X\n"
+            one.sendall(b"b\n")
+            assert one.recv(9) == b"AB\n"
 
     def test_it_hangs_up_on_what_is_no_request_and_goes_on(self, server):
         assert talk(server.path, b"bye\nx\n") == b""
@@ -117,12 +135,38 @@ class TestRefresher:
         assert refresher.snapshot.site is site
         assert refresher.snapshot.generation == 2
 
+    def test_new_settings_make_the_site_anew(self):
+        refresher = Refresher(lambda: FACTS, 30, None)
+        refresher.refresh()
+        site = refresher.snapshot.site
+        refresher.use(60, None)
+        refresher.refresh()
+        assert refresher.snapshot.site is not site
+        assert refresher.refresh_s == 60
+
+
+def refreshed() -> Refresher:
+    refresher = Refresher(lambda: FACTS, 30, None)
+    refresher.refresh()
+    return refresher
+
+
+def settings(path=None, **changes):
+    """The defaults, with dotted settings written to `path` where given."""
+    if path is None:
+        return read_settings(config_module.load(None))
+    write(path, **changes)
+    return read_settings(config_module.load(path))
+
+
+def write(path, **policyd: object) -> None:
+    lines = [f'{name} = "{value}"' for name, value in policyd.items()]
+    path.write_text("\n".join(["[policyd]", *lines, ""]))
+
 
 @pytest.fixture
 def daemon():
-    refresher = Refresher(lambda: FACTS, 30, None)
-    refresher.refresh()
-    return PolicyDaemon(config_module.load(None), refresher)
+    return PolicyDaemon(settings(), refreshed())
 
 
 def ask(daemon, **fields):
@@ -142,11 +186,31 @@ class TestPolicyDaemon:
         assert pong["ok"] is True
         assert (pong["nodes"], pong["generation"]) == (4, 1)
         assert 0 <= pong["age_s"] < 5
+        assert (pong["judged"], pong["p50_us"], pong["p99_us"]) == (0, None, None)
+
+    def test_ping_tells_how_long_decisions_took(self, daemon):
+        for _ in range(3):
+            daemon.answer(compact(QUERY))
+        pong = ask(daemon, v=1, verb="ping")
+        assert (pong["judged"], pong["memo_hits"]) == (3, 2)
+        assert 0 < pong["p50_us"] <= pong["p99_us"]
 
     @pytest.mark.parametrize(
         "line", [b"", b"x", b"[]", b'{"verb":"drop"}', b'{"verb":"submit","v":2}', b"\xff"]
     )
     def test_what_is_no_request_closes_the_connection(self, daemon, line):
+        assert daemon.answer(line) is None
+
+    @pytest.mark.parametrize("id_", ["", "a", "7 ", '7"', "7\\", "\u0667", "7" * 65])
+    @pytest.mark.parametrize("separators", [(",", ":"), (", ", ": ")])
+    def test_an_id_that_is_not_the_hooks_closes_the_connection(self, daemon, id_, separators):
+        daemon.answer(compact(QUERY))  # its answer is known by now
+        line = json.dumps({**QUERY, "id": id_}, separators=separators).encode()
+        assert daemon.answer(line) is None
+
+    def test_a_request_with_two_ids_closes_the_connection(self, daemon):
+        line = compact(QUERY).replace(b'"verb"', b'"id":"8","verb"')
+        assert daemon.answer(line) is None
         assert daemon.answer(line) is None
 
     def test_old_facts_are_not_used(self, daemon):
@@ -156,28 +220,43 @@ class TestPolicyDaemon:
         assert "set" not in answer
         assert "FW002" in answer["say"]
 
-    def test_reload_takes_new_settings_and_keeps_the_good_ones_when_broken(
+    def test_reload_takes_a_new_policy_and_keeps_the_good_one_when_broken(
         self, daemon, tmp_path, monkeypatch, caplog
     ):
+        policy = tmp_path / "policy.toml"
         file = tmp_path / "fairwatt.toml"
+        write(file, policy_file=policy)
         monkeypatch.setenv("FAIRWATT_CONFIG", str(file))
-        file.write_text('[rules]\nmemory_fit = "off"\nknown_types = "off"\n')
-        daemon.reload()
-        assert "set" not in ask(daemon, **QUERY)
-        file.write_text('[rules]\nmemory_fitt = "enforce"\n')
+        reloader = Reloader(daemon, lambda task: task())
+        known = daemon.answer(compact(QUERY))
+        policy.write_text('[rules.memory_fit]\nmode = "off"\n[rules.known_types]\nmode = "off"\n')
+        reloader.read()
+        off = daemon.answer(compact(QUERY))
+        assert b"tres_per_node" in known
+        assert b"tres_per_node" not in off
+        policy.write_text('[rules.memory_fitt]\nmode = "enforce"\n')
         with caplog.at_level(logging.ERROR):
-            daemon.reload()
+            reloader.read()
         assert "memory_fitt" in caplog.text
         assert "the last good one stays" in caplog.text
-        assert "set" not in ask(daemon, **QUERY)
+        assert daemon.answer(compact(QUERY)) == off
+
+    def test_a_reload_runs_in_its_own_thread_and_replaces_between_requests(
+        self, daemon, tmp_path, monkeypatch
+    ):
+        write(tmp_path / "fairwatt.toml", policy_file=tmp_path / "policy.toml")
+        (tmp_path / "policy.toml").write_text("")
+        monkeypatch.setenv("FAIRWATT_CONFIG", str(tmp_path / "fairwatt.toml"))
+        tasks: queue.Queue = queue.Queue()
+        Reloader(daemon, tasks.put).start()
+        task = tasks.get(timeout=5)
+        before = daemon._settings
+        task()
+        assert daemon._settings is not before
 
     def test_the_decision_log_gets_a_line_each(self, tmp_path):
         path = tmp_path / "decisions"
-        file = tmp_path / "fairwatt.toml"
-        file.write_text(f'[policyd]\ndecision_log = "{path}"\n')
-        refresher = Refresher(lambda: FACTS, 30, None)
-        refresher.refresh()
-        daemon = PolicyDaemon(config_module.load(file), refresher)
+        daemon = PolicyDaemon(settings(tmp_path / "f.toml", decision_log=path), refreshed())
         ask(daemon, **QUERY)
         ask(daemon, v=1, verb="ping")
         daemon.close()
@@ -185,21 +264,26 @@ class TestPolicyDaemon:
         assert [row["decision"]["given"] for row in rows] == ["gpu:a100_3g.20gb:1"]
 
     def test_a_decision_log_that_cannot_be_opened_is_named(self, tmp_path):
-        file = tmp_path / "fairwatt.toml"
-        file.write_text(f'[policyd]\ndecision_log = "{tmp_path}/no/log"\n')
         with pytest.raises(PolicyError, match="decision_log"):
-            PolicyDaemon(config_module.load(file), Refresher(lambda: FACTS, 30, None))
+            settings(tmp_path / "f.toml", decision_log=f"{tmp_path}/no/log")
 
-    def test_a_full_disk_under_the_decision_log_ends_nothing(self, tmp_path, monkeypatch, caplog):
+    def test_a_full_disk_under_the_decision_log_ends_nothing(self, tmp_path, caplog):
         """The text that the disk refused comes up again when the file is closed."""
-        file = tmp_path / "fairwatt.toml"
-        file.write_text('[policyd]\ndecision_log = "/dev/full"\n')
-        monkeypatch.setenv("FAIRWATT_CONFIG", str(file))
-        refresher = Refresher(lambda: FACTS, 30, None)
-        refresher.refresh()
-        daemon = PolicyDaemon(config_module.load(file), refresher)
+        daemon = PolicyDaemon(settings(tmp_path / "f.toml", decision_log="/dev/full"), refreshed())
         assert "set" in ask(daemon, **QUERY)
-        file.write_text("")
-        daemon.reload()
+        daemon.use(settings())
         assert "set" in ask(daemon, **QUERY)
         assert "No space left" in caplog.text
+
+    def test_the_journal_gets_each_decision_under_its_own_id(self):
+        offered = []
+
+        class Journal:
+            def offer(self, query, decision, took_us):
+                offered.append((query.id, query.job, decision.given, took_us >= 0))
+
+        daemon = PolicyDaemon(settings(), refreshed(), journal=Journal())
+        for id_ in ("7", "8-1"):
+            daemon.answer(compact({**QUERY, "id": id_}))
+        given = "gpu:a100_3g.20gb:1"
+        assert offered == [("7", QUERY["job"], given, True), ("8-1", QUERY["job"], given, True)]

@@ -1,0 +1,82 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Answers that policyd has given before: equal request bytes, equal policy and facts, no judging.
+
+>>> memo = Memo()
+>>> memo.put(b"request", Remembered((b"<", b">"), query, decision))  # doctest: +SKIP
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from typing import NamedTuple
+
+from fairwatt.slurm_plugins.engine import Decision
+from fairwatt.slurm_plugins.wire import Query
+
+__all__ = ["Memo", "Remembered"]
+
+MAX_ENTRIES = 4096
+MAX_BYTES = 8 << 20
+MAX_KEY_BYTES = 8192
+"""Longer requests are hostile or rare: not worth the room."""
+
+OBJECT_BYTES = 2500
+"""About what one entry's query, decision and notes take beside the texts in them."""
+
+COPIES = 3
+"""The texts of a request are in the key, in the query, and in part in the decision."""
+
+
+class Remembered(NamedTuple):
+    """An answer in pieces, between which the request's id goes, and what it was made from."""
+
+    pieces: tuple[bytes, ...]
+    query: Query
+    decision: Decision
+
+
+class Memo:
+    """Keeps the answers used last; bounded in entries and in bytes (an estimate).
+
+    `forget` makes all of them unusable at once and costs nothing: entries of before are passed
+    over and make room one by one. Freeing thousands of objects would hold up a request.
+    """
+
+    def __init__(self, max_entries: int = MAX_ENTRIES, max_bytes: int = MAX_BYTES) -> None:
+        self._max_entries = max_entries
+        self._max_bytes = max_bytes
+        self._entries: OrderedDict[bytes, tuple[int, int, Remembered]] = OrderedDict()
+        self._epoch = 0
+        self._size_bytes = 0
+
+    def __len__(self) -> int:
+        return len(self._entries)
+
+    @property
+    def size_bytes(self) -> int:
+        """The estimate of what is kept."""
+        return self._size_bytes
+
+    def forget(self) -> None:
+        """Give out nothing of what was put in so far."""
+        self._epoch += 1
+
+    def get(self, key: bytes) -> Remembered | None:
+        """What was put in under this key since the last `forget`."""
+        entry = self._entries.get(key)
+        if entry is None or entry[0] != self._epoch:
+            return None
+        self._entries.move_to_end(key)
+        return entry[2]
+
+    def put(self, key: bytes, remembered: Remembered) -> None:
+        """Keep an answer; the ones unused for longest go until all fit."""
+        if len(key) > MAX_KEY_BYTES:
+            return
+        size = COPIES * (len(key) + sum(map(len, remembered.pieces))) + OBJECT_BYTES
+        old = self._entries.pop(key, None)
+        self._size_bytes += size - (old[1] if old else 0)
+        self._entries[key] = (self._epoch, size, remembered)
+        while len(self._entries) > self._max_entries or self._size_bytes > self._max_bytes:
+            _, (_, freed, _) = self._entries.popitem(last=False)
+            self._size_bytes -= freed

@@ -1,0 +1,240 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The memo: a daemon with one answers every request as one without does, only sooner."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+
+import msgspec
+from hypothesis import given
+from hypothesis import strategies as st
+
+from fairwatt.core import config as config_module
+from fairwatt.slurm_plugins import wire
+from fairwatt.slurm_plugins.durations import Durations
+from fairwatt.slurm_plugins.engine import Decision
+from fairwatt.slurm_plugins.memo import MAX_KEY_BYTES, OBJECT_BYTES, Memo, Remembered
+from fairwatt.slurm_plugins.policy_file import parse_policy
+from fairwatt.slurm_plugins.policyd import PolicyDaemon, read_settings
+from fairwatt.slurm_plugins.site import Site
+from tests.fakes.sites import demo, mixed
+
+MAX_AGE_S = 300
+SITES = (None, demo(), mixed())
+POLICIES = (
+    "",
+    '[rules.memory_fit]\nmode = "warn"',
+    '[rules.memory_fit]\nmode = "off"\n[rules.known_types]\nmode = "off"',
+)
+JOBS = (
+    {"tres_per_node": "gres:gpu:20gb:1"},
+    {"tres_per_node": "gres/gpu:20gb:1", "user_id": 5},
+    {"tres_per_job": "gres:gpu:2", "partition": "gpu"},
+    {"tres_per_node": "gres:gpu:nothing:1"},
+    {"tres_per_node": "gres:gpu:20gb:1", "partition": "nowhere"},
+    {"tres_per_node": "gres:gpu:::"},
+    {"tres_per_node": "gres:gpu:20gb:1", "admin_comment": 'fairwatt:{"v":1,"id":""'},
+    {"tres_per_node": "gres:gpu:20gb:1", "features": '"id":"" \\"id\\":\\"\\" caf\xe9'},
+    {"num_tasks": 4, "ntasks_per_gpu": 2},
+    {"partition": "gpu"},
+)
+RECORDS = (None, {"tres_per_node": "gres:gpu:a100:1", "partition": "gpu"})
+
+
+@dataclass(frozen=True)
+class Snapshot:
+    """Facts whose age stands still."""
+
+    site: Site | None
+    age_s: float | None
+    generation: int = 1
+
+
+@dataclass
+class StandingRefresher:
+    """What both daemons look at."""
+
+    snapshot: Snapshot
+
+
+def line(job: dict, record: dict | None, id_: str, spelling: str = "colon") -> bytes:
+    query = {"v": 1, "id": id_, "verb": "modify" if record else "submit", "spelling": spelling}
+    query |= {"job": job} | ({"record": record} if record else {})
+    return json.dumps(query, separators=(",", ":")).encode()
+
+
+def settings(policy: str):
+    base = read_settings(config_module.load(None))
+    return type(base)(parse_policy(policy, "policy.toml").rules, 30, None, None)
+
+
+SETTINGS = [settings(policy) for policy in POLICIES]
+
+ids = st.from_regex(r"\A[0-9-]{1,64}\Z")
+changes = st.one_of(
+    st.builds(Snapshot, st.sampled_from(SITES), st.sampled_from((0, 299.0, 301.0, 302.0))),
+    st.sampled_from(SETTINGS),
+)
+
+
+@st.composite
+def histories(draw: st.DrawFn) -> list[object]:
+    """Requests of a few kinds, over and over, with changes of facts, age and policy between."""
+    kinds = draw(
+        st.lists(
+            st.tuples(
+                st.sampled_from(JOBS),
+                st.sampled_from(RECORDS),
+                st.sampled_from(("colon", "slash")),
+            ),
+            min_size=1,
+            max_size=4,
+        )
+    )
+    request = st.builds(
+        lambda kind, id_: line(*kind[:2], id_, kind[2]), st.sampled_from(kinds), ids
+    )
+    return draw(st.lists(st.one_of(request, request, changes), min_size=5, max_size=25))
+
+
+@given(histories())
+def test_a_daemon_with_a_memo_answers_as_one_without(events):
+    refresher = StandingRefresher(Snapshot(demo(), 0))
+    remembering = PolicyDaemon(SETTINGS[0], refresher, memo=Memo(max_entries=3))
+    forgetful = PolicyDaemon(SETTINGS[0], refresher, memo=Memo(max_entries=0))
+    for event in events:
+        if isinstance(event, bytes):
+            assert remembering.answer(event) == forgetful.answer(event)
+        elif isinstance(event, Snapshot):
+            refresher.snapshot = event if event.site else Snapshot(None, None)
+        else:
+            remembering.use(event)
+            forgetful.use(event)
+
+
+def hits(daemon: PolicyDaemon) -> int:
+    return json.loads(daemon.answer(b'{"verb":"ping"}'))["memo_hits"]
+
+
+def daemon_of(site: Site = SITES[1]) -> tuple[PolicyDaemon, StandingRefresher]:
+    refresher = StandingRefresher(Snapshot(site, 0))
+    return PolicyDaemon(SETTINGS[0], refresher), refresher
+
+
+class TestHits:
+    def test_only_the_id_may_differ(self):
+        daemon, _ = daemon_of()
+        for job, id_ in ((JOBS[0], "1"), (JOBS[0], "2-3"), (JOBS[1], "4")):
+            assert json.loads(daemon.answer(line(job, None, id_)))["id"] == id_
+        assert hits(daemon) == 1
+
+    def test_facts_read_again_without_a_change_keep_it(self):
+        daemon, refresher = daemon_of()
+        daemon.answer(line(JOBS[0], None, "1"))
+        refresher.snapshot = Snapshot(refresher.snapshot.site, 5.0, 2)
+        daemon.answer(line(JOBS[0], None, "2"))
+        assert hits(daemon) == 1
+
+    def test_facts_that_changed_and_changed_back_are_judged_anew(self):
+        daemon, refresher = daemon_of()
+        for site in (SITES[1], SITES[2], SITES[1]):
+            refresher.snapshot = Snapshot(site, 0)
+            daemon.answer(line(JOBS[0], None, "1"))
+        assert hits(daemon) == 0
+
+    def test_an_unknown_place_is_asked_for_again(self):
+        """It may be newer than the facts, which tell of it at any moment."""
+        daemon, _ = daemon_of()
+        for _ in range(2):
+            assert b"FW006" in daemon.answer(line(JOBS[4], None, "1"))
+        assert hits(daemon) == 0
+
+
+class TestIdInTheAdminComment:
+    def test_it_is_the_requests_own(self):
+        daemon, _ = daemon_of()
+        for id_ in ("1-1", "2-22"):
+            answer = json.loads(daemon.answer(line(JOBS[0], None, id_)))
+            comment = answer["set"]["admin_comment"].removeprefix("fairwatt:")
+            assert json.loads(comment)["id"] == id_
+
+    def test_a_users_text_that_looks_like_a_place_for_it_is_left_alone(self):
+        text = '"admin_comment":"fairwatt:{\\"v\\":1,\\"id\\":\\"\\"'
+        answer = wire.Answer(v=1, id="", act="accept", set={"features": text}, say=text)
+        pieces = wire.pieces(answer)
+        assert len(pieces) == 2
+        got = msgspec.json.decode(b"5".join(pieces))
+        assert (got["id"], got["set"]["features"], got["say"]) == ("5", text, text)
+
+    def test_a_comment_without_a_place_for_it_stays(self):
+        comment = 'fairwatt:{"v":1,"asked":"gpu:1"}'
+        pieces = wire.pieces(wire.Answer(v=1, id="", act="accept", set={"admin_comment": comment}))
+        assert json.loads(b"5".join(pieces))["set"] == {"admin_comment": comment}
+
+    def test_an_answer_beyond_ascii_has_its_places_too(self):
+        comment = 'fairwatt:{"v":1,"id":""}'
+        answer = wire.Answer(
+            v=1, id="", act="accept", set={"features": "caf\xe9", "admin_comment": comment}
+        )
+        assert json.loads(b"5".join(wire.pieces(answer))) == {
+            "v": 1,
+            "id": "5",
+            "act": "accept",
+            "set": {"features": "caf\xe9", "admin_comment": 'fairwatt:{"v":1,"id":"5"}'},
+        }
+
+
+def entry(size: int = 0) -> Remembered:
+    return Remembered((b"x" * size,), wire.Query(verb="submit"), Decision())
+
+
+class TestBounds:
+    def test_the_entry_unused_for_longest_goes_first(self):
+        memo = Memo(max_entries=2)
+        kept, other = entry(), entry()
+        memo.put(b"a", kept)
+        memo.put(b"b", other)
+        assert memo.get(b"a") is kept
+        memo.put(b"c", other)
+        assert (memo.get(b"a"), memo.get(b"b"), len(memo)) == (kept, None, 2)
+
+    def test_bytes_are_bounded(self):
+        memo = Memo(max_bytes=3 * OBJECT_BYTES)
+        for number in range(9):
+            memo.put(b"%d" % number, entry())
+        assert len(memo) == 2
+        assert memo.size_bytes <= 3 * OBJECT_BYTES
+        memo.put(b"9", entry(3 * OBJECT_BYTES))
+        assert (len(memo), memo.size_bytes) == (0, 0)
+
+    def test_a_key_put_twice_counts_once(self):
+        memo = Memo()
+        memo.put(b"a", entry(100))
+        memo.put(b"a", entry(10))
+        assert (len(memo), memo.size_bytes) == (1, 3 * 11 + OBJECT_BYTES)
+
+    def test_a_long_request_is_not_kept(self):
+        memo = Memo()
+        memo.put(b"x" * (MAX_KEY_BYTES + 1), entry())
+        assert len(memo) == 0
+
+    def test_forgotten_entries_still_make_room(self):
+        memo = Memo(max_entries=2)
+        for key in (b"a", b"b"):
+            memo.put(key, entry())
+        memo.forget()
+        assert memo.get(b"a") is None
+        new = entry()
+        memo.put(b"a", new)
+        memo.put(b"c", new)
+        assert (memo.get(b"a"), memo.get(b"c"), len(memo)) == (new, new, 2)
+
+
+class TestDurations:
+    def test_percentiles(self):
+        durations = Durations()
+        assert durations.percentile_us(50) is None
+        for took_us in (*range(1, 101), 9_000_000):
+            durations.add(took_us)
+        assert [durations.percentile_us(p) for p in (50, 99, 100)] == [51, 100, 4096]
