@@ -5,9 +5,14 @@
 --
 --   return { socket = "/run/fairwatt/policyd.sock",   -- where policyd listens
 --            fail_mode = "open",                      -- "open": submit unchanged, "closed": refuse
+--            jobs = "gpu",                            -- which jobs are judged: "gpu" or "all"
 --            deadline_ms = 10,                        -- all a job may wait, connect included
 --            breaker_s = 2,                           -- first pause after a failure, doubles to 30
---            site_script = "/etc/slurm/site.lua" }    -- optional: runs first, may refuse
+--            site_script = "/etc/slurm/site.lua",     -- optional: a script of the site's own
+--            site_order = "before" }                  -- it runs "before" or "after" ours
+--
+-- Both scripts may refuse a job; the later one sees what the earlier one made of it. slurmctld
+-- reads this file and its settings anew when the modification time of this file grows.
 --
 -- Lua 5.1 to 5.4. slurmctld holds its locks while this runs, so there is one try, one deadline,
 -- and no file, process or name look-up. Slurm up to 25.11 accepts a job half-edited when a script
@@ -16,46 +21,89 @@
 local SUCCESS = 0
 local REFUSED = 2072 -- ESLURM_INVALID_GRES, by number: 22.05 lacks the name, and nil would accept
 local PROTOCOL = 1
+local NO_VAL, NO_VAL_16 = 4294967294, 65534 -- how Slurm says "not set"
 local MAX_EDIT_BYTES = 1023 -- slurmctld refuses longer strings after the hook
 local MAX_FIELD_BYTES = 16384
-local MAX_TRES_BYTES = 1023 -- slurmctld would refuse more, and a long list costs policyd its deadline
+local MAX_TRES_BYTES = 1023 -- slurmctld would refuse more, and policyd would need too long
 local MAX_ANSWER_BYTES = 65536
 local MAX_SAY_BYTES = 4000
 local MAX_BREAKER_S = 30
 local NOT_APPLIED = "fairwatt: the site's GPU policy could not be applied (%s); %s"
+local SITE_FAILED = "fairwatt: the site's own submit script failed; %s"
 
 local TRES_FIELDS = { "tres_per_node", "tres_per_job", "tres_per_task", "tres_per_socket" }
 local TEXT_FIELDS = {
   "partition", "features", "req_nodes", "exc_nodes", "account", "qos", "admin_comment", "std_in",
-  "reservation",
+  "reservation", "cpus_per_tres", "mem_per_tres", "array_inx",
 }
 local NUMBER_FIELDS = {
-  "num_tasks", "cpus_per_task", "ntasks_per_node", "min_nodes", "max_nodes", "min_cpus",
-  "time_limit", "user_id", "job_id", "argc", "ntasks_per_gpu",
+  "user_id", "job_id", "argc", "num_tasks", "cpus_per_task", "ntasks_per_node", "ntasks_per_gpu",
+  "min_nodes", "max_nodes", "min_cpus", "min_mem_per_node", "min_mem_per_cpu", "shared",
+  "time_limit", "begin_time",
+}
+-- Values that mean "not set", where it is not NO_VAL. A memory that is not set reads as nil.
+local UNSET = {
+  cpus_per_task = NO_VAL_16, ntasks_per_node = NO_VAL_16, ntasks_per_gpu = NO_VAL_16,
+  shared = NO_VAL_16, begin_time = 0, argc = 0,
 }
 -- sbatch exports these; srun inside the job reads them as its own options, so they must agree.
 local ENVIRONMENT = {
   "SLURM_GPUS", "SLURM_GPUS_PER_NODE", "SLURM_GPUS_PER_TASK", "SLURM_GPUS_PER_SOCKET",
   "SLURM_TRES_PER_TASK", -- 23.11 and later, beside SLURM_GPUS_PER_TASK or in its place
 }
--- What an answer may change, and how each value is checked.
-local WRITABLE = {
-  tres_per_node = "gres", tres_per_job = "gres", tres_per_task = "gres", tres_per_socket = "gres",
-  partition = "text", features = "text", exc_nodes = "text", admin_comment = "text",
-  num_tasks = "count", cpus_per_task = "count", ntasks_per_node = "count",
-  min_nodes = "count", max_nodes = "count",
+-- What a job's steps would take as options though it was meant for the job that submits them.
+local INHERITED = {
+  "SLURM_JOB_ID", "SLURM_MEM_PER_NODE", "SLURM_MEM_PER_CPU", "SLURM_MEM_PER_GPU",
+  "SLURM_CPUS_PER_TASK", "SLURM_CPUS_PER_GPU", "SLURM_GPUS", "SLURM_GPUS_PER_NODE",
+  "SLURM_GPUS_PER_TASK", "SLURM_GPUS_PER_SOCKET", "SLURM_TRES_PER_TASK", "SLURM_TRES_BIND",
+  "SLURM_NTASKS", "SLURM_NTASKS_PER_NODE", "SLURM_NTASKS_PER_GPU", "SLURM_NNODES",
+  "SLURM_THREADS_PER_CORE", "SLURM_EXCLUSIVE", "SLURM_DISTRIBUTION", "SLURM_HINT",
 }
-for _, name in ipairs(ENVIRONMENT) do WRITABLE[name] = "environment" end
+-- What a request line holds, in this order: equal jobs are equal bytes, so policyd can remember.
+local WIRE_ORDER = {
+  "tres_counted", "name", "cron_job", "has_script", "het_offset", "inherited",
+}
+-- What an answer may change and how each value is checked, in the order in which it is written.
+-- Memory is last: it cannot be put back to "not set", which is no number of Lua's.
+local WRITABLE = {
+  { "gres", "tres_per_node", "tres_per_job", "tres_per_task", "tres_per_socket",
+    "cpus_per_tres", "mem_per_tres" },
+  { "text", "partition", "features", "exc_nodes", "qos", "admin_comment" },
+  { "count", "num_tasks", "min_nodes", "max_nodes", "min_cpus", "time_limit" },
+  { "short", "cpus_per_task", "ntasks_per_node", "shared" },
+  { "environment", ENVIRONMENT[1], ENVIRONMENT[2], ENVIRONMENT[3], ENVIRONMENT[4],
+    ENVIRONMENT[5] },
+  { "memory", "min_mem_per_node", "min_mem_per_cpu" },
+}
+local KINDS, WRITE_ORDER = {}, {}
+for _, group in ipairs(WRITABLE) do
+  for i = 2, #group do
+    KINDS[group[i]] = group[1]
+    WRITE_ORDER[#WRITE_ORDER + 1] = group[i]
+  end
+end
 
 ---------------------------------------------------------------------------------------- settings
 
 local DEFAULTS = {
   socket = "/run/fairwatt/policyd.sock", fail_mode = "open", deadline_ms = 10, breaker_s = 2,
+  jobs = "gpu", site_order = "before",
 }
+local CHOICES = {
+  fail_mode = { open = true, closed = true }, jobs = { gpu = true, all = true },
+  site_order = { before = true, after = true },
+}
+local MOST = { deadline_ms = 1000, breaker_s = MAX_BREAKER_S }
 
 local function here()
   local source = debug.getinfo(1, "S").source
   return source:match("^@(.*/)[^/]*$") or "./"
+end
+
+local function is_valid(name, value)
+  if type(value) ~= type(DEFAULTS[name]) then return false end
+  if CHOICES[name] then return CHOICES[name][value] == true end
+  return not MOST[name] or (value > 0 and value <= MOST[name])
 end
 
 -- A missing or faulty settings file must not stop slurmctld: defaults, and one line in its log.
@@ -70,12 +118,13 @@ local function read_settings()
   if type(given.site_script) == "string" then settings.site_script = given.site_script end
   for name, default in pairs(DEFAULTS) do
     local value = given[name]
-    settings[name] = type(value) == type(default) and value or default
+    settings[name] = default
+    if is_valid(name, value) then
+      settings[name] = value
+    elseif value ~= nil then
+      problem = string.format("fairwatt: fairwatt_hook.lua: %s is not used, %s holds", name, default)
+    end
   end
-  if settings.fail_mode ~= "closed" then settings.fail_mode = "open" end
-  local deadline, pause = settings.deadline_ms, settings.breaker_s
-  if not (deadline > 0 and deadline <= 1000) then settings.deadline_ms = 10 end
-  if not (pause > 0 and pause <= MAX_BREAKER_S) then settings.breaker_s = 2 end
   return settings, problem
 end
 
@@ -89,23 +138,17 @@ if settings_problem then pcall(log, settings_problem) end
 -------------------------------------------------------------------------------------------- JSON
 
 -- The wire carries bytes as Latin-1 code points, so that a user's broken UTF-8 survives the trip.
+local SPECIAL = '[%c"\\\127-\255]'
+local ESCAPED = {}
+for byte = 0, 255 do ESCAPED[string.char(byte)] = string.format("\\u%04x", byte) end
+
 local function quote(text)
-  return '"' .. text:gsub('[%c"\\\127-\255]', function(char)
-    return string.format("\\u%04x", char:byte())
-  end) .. '"'
+  if text:find(SPECIAL) then text = text:gsub(SPECIAL, ESCAPED) end
+  return '"' .. text .. '"'
 end
 
 local function is_finite(number)
   return number == number and number > -math.huge and number < math.huge
-end
-
-local function encode_flat(object)
-  local parts = {}
-  for name, value in pairs(object) do
-    local text = type(value) == "number" and string.format("%.0f", value) or quote(value)
-    parts[#parts + 1] = quote(name) .. ":" .. text
-  end
-  return "{" .. table.concat(parts, ",") .. "}"
 end
 
 local ESCAPES = {
@@ -268,20 +311,16 @@ end
 
 local function read_tres(source)
   local copy = {}
-  for _, name in ipairs(TRES_FIELDS) do
-    local value = source[name]
-    if type(value) == "string" then copy[name] = value end
-  end
-  if not copy.tres_per_node then
-    local value = source.gres -- older name of tres_per_node
-    if type(value) == "string" then copy.tres_per_node = value end
+  for i = 1, #TRES_FIELDS do
+    local value = source[TRES_FIELDS[i]]
+    if type(value) == "string" then copy[TRES_FIELDS[i]] = value end
   end
   return copy
 end
 
 local function mentions_gpu(copy)
   for _, value in pairs(copy) do
-    if value:lower():find("gpu", 1, true) then return true end
+    if value:find("[gG][pP][uU]") then return true end
   end
   return false
 end
@@ -289,14 +328,33 @@ end
 -- Slurm works out the GPUs of `--ntasks-per-gpu=2 -n4` after this hook: no TRES field shows them.
 local function implies_gpu(job_desc)
   local tasks = job_desc.ntasks_per_gpu
-  return type(tasks) == "number" and tasks > 0 and tasks < 65534
+  return type(tasks) == "number" and tasks > 0 and tasks < NO_VAL_16
 end
 
 -- For the same reason such a pending job shows its GPUs only in what it was counted for.
 local function read_counted(job_rec, copy)
+  if mentions_gpu(copy) then return end
   local counted = job_rec.tres_fmt_req_str
-  if mentions_gpu(copy) or type(counted) ~= "string" then return end
+  if type(counted) ~= "string" then return end
   if counted:find("gres/gpu", 1, true) then copy.tres_counted = counted end
+end
+
+local function read_texts(source, copy)
+  for i = 1, #TEXT_FIELDS do
+    local value = source[TEXT_FIELDS[i]]
+    if type(value) == "string" then copy[TEXT_FIELDS[i]] = value end
+  end
+end
+
+local function read_numbers(source, copy)
+  for i = 1, #NUMBER_FIELDS do
+    local name = NUMBER_FIELDS[i]
+    local value = source[name]
+    if type(value) == "number" and value >= 0 and value < 2 ^ 53
+      and value ~= NO_VAL and value ~= UNSET[name] then
+      copy[name] = value
+    end
+  end
 end
 
 -- The name that salloc gives a job without one. From 24.11 on it sends its command line as srun
@@ -304,31 +362,52 @@ end
 local SALLOC_NAME = "interactive"
 
 local function read_rest(source, copy)
+  read_texts(source, copy)
+  read_numbers(source, copy)
   if source.name == SALLOC_NAME then copy.name = SALLOC_NAME end
-  for _, name in ipairs(TEXT_FIELDS) do
-    local value = source[name]
-    if type(value) == "string" then copy[name] = value end
+end
+
+local function inherited(environment)
+  if type(environment.SLURM_JOB_ID) ~= "string" then return nil end
+  local names = {}
+  for i = 1, #INHERITED do
+    if type(environment[INHERITED[i]]) == "string" then names[#names + 1] = INHERITED[i] end
   end
-  for _, name in ipairs(NUMBER_FIELDS) do
-    local value = source[name]
-    if type(value) == "number" and value >= 0 and value < 2 ^ 53 then copy[name] = value end
-  end
-  return copy
+  return table.concat(names, ",")
 end
 
 -- Only sbatch sends its environment (and always a name for stdin); Slurm logs an error otherwise.
 local function read_environment(job_desc, copy)
   local environment = copy.std_in and copy.std_in ~= "" and job_desc.environment
   if not environment then return end
-  for _, name in ipairs(ENVIRONMENT) do
-    local value = environment[name]
-    if type(value) == "string" then copy[name] = value end
+  for i = 1, #ENVIRONMENT do
+    local value = environment[ENVIRONMENT[i]]
+    if type(value) == "string" then copy[ENVIRONMENT[i]] = value end
   end
+  copy.inherited = inherited(environment)
+end
+
+-- What only a new job tells. In a modify the offset reads 0 for every job.
+local function read_origin(job_desc, copy)
+  local offset = job_desc.het_job_offset
+  if type(offset) == "number" and offset < NO_VAL then copy.het_offset = offset end
+  if type(job_desc.script) == "string" then copy.has_script = 1 end
+  if job_desc.cron_job == true then copy.cron_job = 1 end
+  read_environment(job_desc, copy)
+end
+
+-- Of a job that is there; its script would be read from disk and is left alone.
+local function read_record(job_rec, copy)
+  read_rest(job_rec, copy)
+  local reservation, leader = job_rec.resv_name, job_rec.het_job_id
+  copy.reservation = type(reservation) == "string" and reservation or nil
+  if type(leader) == "number" and leader > 0 then copy.het_offset = job_rec.het_job_offset end
 end
 
 local function overlong(copy)
-  for _, name in ipairs(TRES_FIELDS) do
-    if copy[name] and #copy[name] > MAX_TRES_BYTES then return name end
+  for i = 1, #TRES_FIELDS do
+    local value = copy[TRES_FIELDS[i]]
+    if value and #value > MAX_TRES_BYTES then return TRES_FIELDS[i] end
   end
   for name, value in pairs(copy) do
     if type(value) == "string" and #value > MAX_FIELD_BYTES then return name end
@@ -341,11 +420,44 @@ local function server_spelling()
   return slurm.GRES_ALLOW_TASK_SHARING ~= nil and "slash" or "colon"
 end
 
+for _, names in ipairs({ TRES_FIELDS, TEXT_FIELDS, NUMBER_FIELDS, ENVIRONMENT }) do
+  for _, name in ipairs(names) do WIRE_ORDER[#WIRE_ORDER + 1] = name end
+end
+local FIRST_KEY, NEXT_KEY = {}, {}
+for i, name in ipairs(WIRE_ORDER) do
+  FIRST_KEY[i], NEXT_KEY[i] = '{"' .. name .. '":', ',"' .. name .. '":'
+end
+
+-- The pieces of one line; kept from call to call, since it is as long each time.
+local pieces = {}
+
+local function put_fields(copy, count)
+  local keys = FIRST_KEY
+  for i = 1, #WIRE_ORDER do
+    local value = copy[WIRE_ORDER[i]]
+    if value ~= nil then
+      pieces[count + 1] = keys[i]
+      pieces[count + 2] = type(value) == "number" and string.format("%.0f", value) or quote(value)
+      count, keys = count + 2, NEXT_KEY
+    end
+  end
+  pieces[count + 1] = keys == FIRST_KEY and "{}" or "}"
+  return count + 1
+end
+
+local LINE_HEAD = '{"v":' .. string.format("%.0f", PROTOCOL) .. ',"id":"'
+local LINE_MIDDLE = '","verb":"%s","spelling":"%s","job":'
+
 local function request_line(id, verb, spelling, job, record)
-  local parts = string.format('{"v":%d,"id":%s,"verb":%s,"spelling":%s,"job":%s',
-    PROTOCOL, quote(id), quote(verb), quote(spelling), encode_flat(job))
-  if record then parts = parts .. ',"record":' .. encode_flat(record) end
-  return parts .. "}\n"
+  pieces[1], pieces[2] = LINE_HEAD, id
+  pieces[3] = string.format(LINE_MIDDLE, verb, spelling)
+  local count = put_fields(job, 3)
+  if record then
+    pieces[count + 1] = ',"record":'
+    count = put_fields(record, count + 1)
+  end
+  pieces[count + 1] = "}\n"
+  return table.concat(pieces, "", 1, count + 1)
 end
 
 ------------------------------------------------------------------------------------------ answer
@@ -360,16 +472,17 @@ local function check_gres(value, spelling)
   return true
 end
 
-local function is_count(value)
-  return type(value) == "number" and is_finite(value) and value >= 0 and value < 65534
-    and value == math.floor(value)
+local function is_count(value, unset)
+  return type(value) == "number" and value >= 0 and value < unset and value == math.floor(value)
 end
 
-local function check_edit(name, value, spelling)
-  local kind = WRITABLE[name]
+local function check_edit(name, value, spelling, job)
+  local kind = KINDS[name]
   if not kind then return false end
-  if kind == "count" then return is_count(value) end
+  if kind == "short" then return is_count(value, NO_VAL_16) end
+  if kind == "count" or kind == "memory" then return is_count(value, NO_VAL) end
   if type(value) ~= "string" or #value > MAX_EDIT_BYTES or value:find("%c") then return false end
+  if kind == "environment" then return job[name] ~= nil end
   return kind ~= "gres" or value == "" or check_gres(value, spelling)
 end
 
@@ -378,7 +491,18 @@ local function check_text(value)
     or (type(value) == "string" and #value <= MAX_SAY_BYTES and not value:gsub("\n", ""):find("%c"))
 end
 
-local function check_answer(answer, id, spelling)
+local function check_edits(edits, spelling, job)
+  for name, value in pairs(edits) do
+    if not check_edit(name, value, spelling, job) then
+      error("bad edit of " .. string.format("%.40s", tostring(name)))
+    end
+  end
+  if edits.min_mem_per_node and edits.min_mem_per_cpu then error("two edits of the memory") end
+end
+
+-- The decoded answer to this very request with its edits; raises where anything is not right.
+local function read_answer(line, id, spelling, job)
+  local answer = decode(line)
   if type(answer) ~= "table" or answer == NULL then error("answer is no object") end
   if answer.v ~= PROTOCOL then error("answer of another protocol version") end
   if answer.id ~= id then error("answer to another request") end
@@ -386,37 +510,44 @@ local function check_answer(answer, id, spelling)
   if not check_text(answer.say) then error("bad text in the answer") end
   local edits = answer.set == nil and {} or answer.set
   if type(edits) ~= "table" or edits == NULL then error("bad edits in the answer") end
-  for name, value in pairs(edits) do
-    if not check_edit(name, value, spelling) then
-      error("bad edit of " .. string.format("%.40s", tostring(name)))
-    end
-  end
-  return edits
+  check_edits(edits, spelling, job)
+  return answer, edits
+end
+
+local function read(job_desc, name)
+  if KINDS[name] == "environment" then return job_desc.environment[name] end
+  return job_desc[name]
 end
 
 local function write(job_desc, name, value)
-  if WRITABLE[name] == "environment" then
+  if KINDS[name] == "environment" then
     job_desc.environment[name] = value
   else
     job_desc[name] = value
   end
 end
 
--- All edits or none: what was written is put back when a write fails.
-local function write_edits(job_desc, edits, before)
-  local written = {}
-  local done, why = pcall(function()
-    for name, value in pairs(edits) do
-      written[#written + 1] = name
-      write(job_desc, name, value)
+-- `before` gets what each field held, or false.
+local function write_all(job_desc, edits, before)
+  for i = 1, #WRITE_ORDER do
+    local name = WRITE_ORDER[i]
+    if edits[name] ~= nil then
+      before[name] = read(job_desc, name) or false
+      write(job_desc, name, edits[name])
     end
-  end)
-  if done then return end
-  for _, name in ipairs(written) do
-    local unset = WRITABLE[name] == "count" and slurm.NO_VAL or ""
-    pcall(write, job_desc, name, before[name] or unset)
   end
-  error(why, 0)
+end
+
+-- Whether all is as it was: Slurm cannot express every value, so each is read again. Of memory,
+-- written last, only a failed write comes here.
+local function restore(job_desc, before)
+  local whole = true
+  for name, value in pairs(before) do
+    if KINDS[name] ~= "memory" then pcall(write, job_desc, name, value or "") end
+    local done, now = pcall(read, job_desc, name)
+    if not done or (now or false) ~= value then whole = false end
+  end
+  return whole
 end
 
 ------------------------------------------------------------------------------------------- hooks
@@ -433,19 +564,30 @@ local CONSEQUENCES = {
              modify = "the change is refused, try again in a minute" },
 }
 
--- The policy cannot be applied: one line to the user, one counted line in the log, the fail mode.
-local function give_up(verb, reason)
+local function printable(why)
+  return (tostring(why):gsub("%c", " "):sub(1, 500))
+end
+
+-- One line to the user and, unless it is nil, one counted line in the log.
+local function report(verb, text, logged)
   unapplied = unapplied + 1
-  local text = string.format(NOT_APPLIED, reason, CONSEQUENCES[settings.fail_mode][verb])
-  if reason ~= PAUSED then
-    pcall(log, string.format("%s [%.0f since this script was loaded]", text, unapplied))
+  if logged then
+    pcall(log, string.format("%s [%.0f since this script was loaded]", logged, unapplied))
   end
   pcall(tell, verb, text)
-  return settings.fail_mode == "closed" and REFUSED or SUCCESS
+end
+
+-- The policy cannot be applied: the fail mode, or a refusal where edits could not be taken back.
+local function give_up(verb, reason, detail, damaged)
+  local mode = damaged and "closed" or settings.fail_mode
+  local text = string.format(NOT_APPLIED, reason, CONSEQUENCES[mode][verb])
+  local logged = detail and text .. ": " .. printable(detail) or text
+  report(verb, text, reason ~= PAUSED and logged or nil)
+  return mode == "closed" and REFUSED or SUCCESS
 end
 
 local function refuse(verb, text)
-  tell(verb, text)
+  pcall(tell, verb, text)
   return REFUSED
 end
 
@@ -454,76 +596,94 @@ local function next_id()
   return string.format("%.0f-%.0f", has_socket and socket.gettime() * 1e6 or 0, serial)
 end
 
-local function apply(verb, job_desc, job, record)
-  read_rest(job_desc, job)
-  if record then
-    read_rest(record.source, record.copy)
-    record.copy.reservation = record.source.resv_name
-  else
-    read_environment(job_desc, job)
+-- All edits or none. The user is told last, so that he is not told of what was then taken back.
+local function carry_out(verb, job_desc, answer, edits)
+  if answer.act == "reject" then return refuse(verb, answer.say or "fairwatt: refused") end
+  local before = {}
+  local done, why = pcall(write_all, job_desc, edits, before)
+  if not done then
+    return give_up(verb, "error in the hook", why, not restore(job_desc, before))
   end
-  local long = overlong(job) or (record and overlong(record.copy))
+  if answer.say then pcall(tell, verb, answer.say) end
+  return SUCCESS
+end
+
+local function ask(verb, job_desc, job, record)
+  local long = overlong(job) or (record and overlong(record))
   if long then return refuse(verb, "fairwatt FW003: " .. long .. " is too long; shorten it") end
   local id, spelling = next_id(), server_spelling()
-  local line, why = exchange(request_line(id, verb, spelling, job, record and record.copy))
+  local line, why = exchange(request_line(id, verb, spelling, job, record))
   if not line then return give_up(verb, why) end
-  local valid, edits, answer = pcall(function()
-    local decoded = decode(line)
-    return check_answer(decoded, id, spelling), decoded
-  end)
+  local valid, answer, edits = pcall(read_answer, line, id, spelling, job)
   if not valid then
     hang_up() -- the stream may be out of step; the daemon is quick, so no pause
-    return give_up(verb, "policyd: " .. tostring(edits):gsub("^.-:%d+: ", ""))
+    return give_up(verb, "policyd: " .. printable(answer):gsub("^.-:%d+: ", ""))
   end
-  if answer.act == "reject" then return refuse(verb, answer.say or "fairwatt: refused") end
-  if answer.say then tell(verb, answer.say) end
-  write_edits(job_desc, edits, job)
-  return SUCCESS
+  return carry_out(verb, job_desc, answer, edits)
 end
 
 local function on_submit(job_desc)
   local job = read_tres(job_desc)
-  if not mentions_gpu(job) and not implies_gpu(job_desc) then return SUCCESS end
-  return apply("submit", job_desc, job)
+  if settings.jobs == "gpu" and not mentions_gpu(job) and not implies_gpu(job_desc) then
+    return SUCCESS
+  end
+  read_rest(job_desc, job)
+  read_origin(job_desc, job)
+  return ask("submit", job_desc, job)
 end
 
 local function on_modify(job_desc, job_rec, _, uid)
   if uid == 0 then return SUCCESS end
   local job, record = read_tres(job_desc), read_tres(job_rec)
   read_counted(job_rec, record)
-  if not mentions_gpu(job) and not mentions_gpu(record) then return SUCCESS end
-  return apply("modify", job_desc, job, { source = job_rec, copy = record })
+  if settings.jobs == "gpu" and not mentions_gpu(job) and not mentions_gpu(record) then
+    return SUCCESS
+  end
+  read_rest(job_desc, job)
+  read_record(job_rec, record)
+  return ask("modify", job_desc, job, record)
 end
 
--- A site's own script runs first, so that ours judges what it made of the job.
+-- A script that cannot be loaded is at fault in every call.
 local function site_functions()
   if not settings.site_script then return nil, nil end
   slurm_job_submit, slurm_job_modify = nil, nil
   local loaded, why = pcall(dofile, settings.site_script)
-  if not loaded then pcall(log, "fairwatt: site_script cannot be loaded: " .. tostring(why)) end
-  return slurm_job_submit, slurm_job_modify
+  if loaded then return slurm_job_submit, slurm_job_modify end
+  local function fault() error(why, 0) end
+  return fault, fault
 end
 
 local site_submit, site_modify = site_functions()
 
-local function site_first(site_function, ...)
-  if type(site_function) ~= "function" then return SUCCESS end
-  local done, code = pcall(site_function, ...)
+local SITE_CONSEQUENCES = {
+  open = "it is passed over", closed = "the request is refused, try again in a minute",
+}
+
+-- What the site's script changes is its own; its refusal stands, its fault is the fail mode.
+local function run_site(verb, site, ...)
+  if type(site) ~= "function" then return SUCCESS end
+  local done, code = pcall(site, ...)
   if done then return type(code) == "number" and code or SUCCESS end
-  log("fairwatt: site_script failed: " .. tostring(code))
+  local text = string.format(SITE_FAILED, SITE_CONSEQUENCES[settings.fail_mode])
+  report(verb, text, text .. ": " .. printable(code))
   return settings.fail_mode == "closed" and REFUSED or SUCCESS
 end
 
+local function run_both(verb, site, body, ...)
+  local site_first = settings.site_order == "before"
+  local code
+  if site_first then code = run_site(verb, site, ...) else code = body(...) end
+  if code ~= SUCCESS then return code end
+  if site_first then return body(...) end
+  return run_site(verb, site, ...)
+end
+
 -- Nothing raises out of here: a fault of ours is the fail mode, the same on every release.
-local function guarded(verb, site_function, body, ...)
-  local done, code = pcall(function(...)
-    local first = site_first(site_function, ...)
-    if first ~= SUCCESS then return first end
-    return body(...)
-  end, ...)
+local function guarded(verb, site, body, ...)
+  local done, code = pcall(run_both, verb, site, body, ...)
   if done then return code end
-  pcall(log, "fairwatt: " .. tostring(code):gsub("%c", " "):sub(1, 500))
-  local ended, answer = pcall(give_up, verb, "error in the hook")
+  local ended, answer = pcall(give_up, verb, "error in the hook", code)
   if ended then return answer end
   return settings.fail_mode == "closed" and REFUSED or SUCCESS
 end
