@@ -59,6 +59,13 @@ def _slurm(config: Config) -> list[Finding]:
     return []
 
 
+def _slurm_backend(config: Config) -> list[Finding]:
+    if _slurm(config):
+        return []
+    chosen = _client(config).chosen
+    return [Finding(f"Slurm is asked through {chosen.name}: {chosen.reason}", "", "info")]
+
+
 def _gpu_accounting(config: Config) -> list[Finding]:
     if _slurm(config):
         return []
@@ -96,7 +103,7 @@ def _unknown_type(type_: str | None, names: list[str]) -> Finding:
 
 
 def _client(config: Config) -> SlurmClient:
-    return SlurmClient(config["site.slurm_conf"])
+    return SlurmClient(config["site.slurm_conf"], config["site.slurm_backend"])
 
 
 checks: list[Check] = [
@@ -104,6 +111,7 @@ checks: list[Check] = [
     Check("core.catalogue", _catalogue),
     Check("core.munge", _munge),
     Check("core.slurm", _slurm),
+    Check("core.slurm_backend", _slurm_backend),
     Check("core.gpu_accounting", _gpu_accounting),
     Check("core.gres_types", _gres_types),
 ]

@@ -24,12 +24,20 @@ class Setting:
 
 
 HERE = ("detect", "yes", "no")
+SLURM_BACKENDS = ("auto", "cli", "pyslurm")
 
 SETTINGS: tuple[Setting, ...] = (
     Setting("site.cluster", str, "cluster", "Cluster name as in slurm.conf's ClusterName."),
     Setting("site.timezone", str, "UTC", "IANA zone in which days and months are cut."),
     Setting(
         "site.slurm_conf", str, "", "slurm.conf to use; empty: SLURM_CONF or Slurm's own default."
+    ),
+    Setting(
+        "site.slurm_backend",
+        str,
+        "auto",
+        "How Slurm's nodes and partitions are read: by pyslurm, by its command line (cli), or (auto) by pyslurm where it is usable.",
+        SLURM_BACKENDS,
     ),
     Setting("site.munge_socket", str, "", "munged's socket; empty: munge's own default."),
     Setting(
@@ -112,7 +120,16 @@ SETTINGS: tuple[Setting, ...] = (
         "collector.database", str, "/var/lib/fairwatt/fairwatt.db", "SQLite file of the store."
     ),
     Setting(
-        "collector.node_uids", list, [0], "User ids whose munge credential may deliver events."
+        "collector.node_uids",
+        list,
+        [0],
+        "User ids whose munge credential may deliver what nodes measure.",
+    ),
+    Setting(
+        "collector.policyd_uids",
+        list,
+        [0],
+        "User ids whose munge credential may deliver decisions; add SlurmUser's, as which policyd runs.",
     ),
     Setting("collector.max_body_bytes", int, 8_388_608, "Largest accepted body, in bytes."),
     Setting(

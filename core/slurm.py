@@ -10,6 +10,8 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
+from dataclasses import dataclass
+from functools import cached_property
 from typing import Protocol, TypeVar
 
 import msgspec
@@ -19,8 +21,10 @@ from fairwatt.core.gres import Spelling
 from fairwatt.core.slurm_cli import CliBackend
 from fairwatt.core.slurm_facts import NodeFacts, PartitionFacts, Snapshot
 from fairwatt.core.slurm_parse import config_of_text
+from fairwatt.core.slurm_pyslurm import PyslurmBackend, why_unusable
 
 __all__ = [
+    "ChosenBackend",
     "NodeFacts",
     "PartitionFacts",
     "SlurmBackend",
@@ -47,27 +51,60 @@ class SlurmBackend(Protocol):
         """Return the partition of each reservation by its name; "" where it has none."""
 
 
-class SlurmClient:
-    """Asks one cluster; `slurm_conf` None or "" means SLURM_CONF or Slurm's own default.
+@dataclass(frozen=True)
+class ChosenBackend:
+    """The backend in use, its name in site.slurm_backend and why it is this one."""
 
-    Every method may raise CommandError (no answer) or SlurmError (an answer in no known shape).
+    name: str
+    reason: str
+    backend: SlurmBackend
+
+
+class SlurmClient:
+    """Asks one cluster.
+
+    Every method may raise CommandError (no answer) or SlurmError (an answer in no known shape, or
+    a backend that cannot be used here).
+
+    Args:
+        slurm_conf: None or "" means SLURM_CONF or Slurm's own default.
+        backend: site.slurm_backend: "cli", "pyslurm", or "auto" for pyslurm where it is usable.
     """
 
-    def __init__(self, slurm_conf: str | None = None) -> None:
+    def __init__(self, slurm_conf: str | None = None, backend: str = "auto") -> None:
         self._cli = CliBackend(slurm_conf)
-        self._backend: SlurmBackend = self._cli
+        self._slurm_conf = slurm_conf
+        self._wanted = backend
+
+    @cached_property
+    def chosen(self) -> ChosenBackend:
+        """The backend in use; chosen when it is first needed, for this client's life."""
+        if self._wanted == "cli":
+            return ChosenBackend("cli", "site.slurm_backend says so", self._cli)
+        unusable = why_unusable(self._slurm_conf)
+        if unusable is None:
+            reason = "it imports and slurmctld answers it"
+            return ChosenBackend("pyslurm", reason, PyslurmBackend(self._slurm_conf))
+        if self._wanted == "auto":
+            return ChosenBackend("cli", unusable, self._cli)
+        raise SlurmError(
+            unusable,
+            place="site.slurm_backend",
+            value=self._wanted,
+            remedy='install a pyslurm of the controller\'s Slurm release, or set "auto"',
+        )
 
     def nodes(self) -> list[NodeFacts]:
         """Return all nodes."""
-        return _read("nodes", self._backend.nodes)
+        return _read("nodes", self.chosen.backend.nodes)
 
     def partitions(self) -> list[PartitionFacts]:
         """Return all partitions that this user may see."""
-        return _read("partitions", self._backend.partitions)
+        return _read("partitions", self.chosen.backend.partitions)
 
     def reservations(self) -> dict[str, str]:
         """Return the partition of each reservation by its name; "" where it has none."""
-        return _read("reservations", self._backend.reservations)
+        return _read("reservations", self.chosen.backend.reservations)
 
     def snapshot(self) -> Snapshot:
         """Return nodes, partitions and reservations that fit together.

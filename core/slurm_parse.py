@@ -65,7 +65,7 @@ def _node(item: Mapping[str, Any]) -> NodeFacts:
     return NodeFacts(
         name=_text(item["name"]),
         state=states[0].upper() if states else "UNKNOWN",
-        flags=tuple(flag.upper() for flag in flags),
+        flags=tuple(sorted(flag.upper() for flag in flags)),
         gres=parse_node_gres(_text(item["gres"])),
         cpus=_number(item["cpus"]),
         mem_mib=_number(item["real_memory"]),

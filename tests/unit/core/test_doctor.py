@@ -172,6 +172,13 @@ def test_a_healthy_slurm_has_no_findings(tmp_path: Path, monkeypatch: pytest.Mon
         assert findings(name, settings()) == []
 
 
+def test_says_which_backend_asks_slurm(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    fake_slurm(tmp_path, monkeypatch, state="UP", tres="cpu", gres="")
+    (finding,) = findings("core.slurm_backend", settings(site__slurm_backend="cli"))
+    assert finding.level == "info"
+    assert finding.problem == "Slurm is asked through cli: site.slurm_backend says so"
+
+
 def test_missing_commands_are_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PATH", str(tmp_path))
     (finding,) = findings("core.slurm", settings())

@@ -13,7 +13,13 @@ import pytest
 
 from fairwatt.core.errors import CommandError, SlurmError
 from fairwatt.core.gres import Gres, Spelling
-from fairwatt.core.slurm import NodeFacts, PartitionFacts, SlurmClient, spelling_of_version
+from fairwatt.core.slurm import (
+    ChosenBackend,
+    NodeFacts,
+    PartitionFacts,
+    SlurmClient,
+    spelling_of_version,
+)
 
 DATA = Path(__file__).parents[2] / "data"
 RECORDED = DATA / "22.05"
@@ -135,6 +141,73 @@ def test_an_unlimited_partition_without_nodes(play: Play) -> None:
         "TRES=(null)'"
     )
     assert SlurmClient().partitions() == [PartitionFacts("x", "", "DRAIN", False, None, "")]
+
+
+RESTRICTED = (
+    "PartitionName=x AllowGroups=staff DenyAccounts=a,b AllowQos=q1 Default=NO QoS=N/A"
+    " DefaultTime=NONE MaxNodes=2 MaxTime=2-03:04:05 RootOnly=NO MaxCPUsPerNode=16"
+    " Nodes=n1 State=DOWN TRES=cpu=240,node=3 TRESBillingWeights=CPU=1"
+)
+
+
+def test_the_limits_of_a_partition_and_who_may_use_it(play: Play) -> None:
+    play(scontrol=f"echo {shlex.quote(RESTRICTED)}")
+    (part,) = SlurmClient().partitions()
+    assert part == PartitionFacts(
+        name="x",
+        nodes="n1",
+        state="DOWN",
+        default=False,
+        max_time_s=183_845,
+        billing_weights="CPU=1",
+        open_to_all=False,
+        default_time_s=None,
+        max_nodes=2,
+        max_cpus_per_node=16,
+        allow_accounts=None,
+        deny_accounts=("a", "b"),
+        allow_qos=("q1",),
+        deny_qos=(),
+        allow_groups=("staff",),
+    )
+
+
+def test_a_comment_does_not_pass_for_a_partition(play: Play) -> None:
+    play(scontrol="echo 'ReservationName=r PartitionName=a Comment=x PartitionName=b'")
+    assert SlurmClient().reservations() == {"r": "a"}
+
+
+class Changing:
+    """A backend whose partitions change between some readings."""
+
+    def __init__(self, *readings: str) -> None:
+        self.readings = list(readings)
+
+    def nodes(self) -> list[NodeFacts]:
+        return []
+
+    def reservations(self) -> dict[str, str]:
+        return {"course": self.readings[0]}
+
+    def partitions(self) -> list[PartitionFacts]:
+        return [PartitionFacts(self.readings.pop(0), "", "UP", False, None)]
+
+
+def client_of(backend: Changing) -> SlurmClient:
+    client = SlurmClient()
+    client.chosen = ChosenBackend("test", "", backend)
+    return client
+
+
+def test_a_snapshot_is_read_again_until_the_partitions_stay() -> None:
+    snapshot = client_of(Changing("a", "b", "b", "never asked")).snapshot()
+    assert [part.name for part in snapshot.partitions] == ["b"]
+    assert snapshot.reservations == {"course": "b"}
+
+
+def test_a_snapshot_of_what_never_rests() -> None:
+    with pytest.raises(SlurmError, match="changed during each of 3 readings"):
+        client_of(Changing("a", "b", "c", "d")).snapshot()
 
 
 def new_node(**changes: Any) -> str:
