@@ -16,9 +16,9 @@ from __future__ import annotations
 import difflib
 import re
 import tomllib
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
-from typing import Any, TypeVar, get_args
+from typing import Any, ParamSpec, TypeVar, get_args
 
 import msgspec
 
@@ -26,13 +26,22 @@ from fairwatt.core.errors import ConfigError
 from fairwatt.slurm_plugins.rule import ActiveRule, Fail, Mode, RuleSpec
 from fairwatt.slurm_plugins.rulebook import known_rules
 
-__all__ = ["DEFAULT_PATH", "PolicyFile", "load_policy", "parse_policy"]
+__all__ = [
+    "DEFAULT_PATH",
+    "PolicyFile",
+    "inspect_policy",
+    "load_policy",
+    "parse_policy",
+    "read_policy",
+]
 
 DEFAULT_PATH = Path("/etc/fairwatt/policy.toml")
 _TOP = ("order", "rules")
 _MODES: tuple[Mode, ...] = get_args(Mode)
 _FAILS: tuple[Fail, ...] = get_args(Fail)
 _Word = TypeVar("_Word", bound=str)
+_Part = TypeVar("_Part")
+_P = ParamSpec("_P")
 _PATH = re.compile(r" - at `\$\.?([^`]*)`")
 _HEADER = re.compile(r"\s*\[\s*([^\[\]#]+?)\s*\]")
 _KEY = re.compile(r"""\s*["']?([\w.:|-]+)["']?\s*=""")
@@ -54,11 +63,23 @@ def load_policy(path: Path | None) -> PolicyFile:
     """
     if path is None or (path == DEFAULT_PATH and not path.exists()):
         return parse_policy("", "fairwatt's defaults")
+    return parse_policy(read_policy(path), str(path))
+
+
+def read_policy(path: Path) -> str:
+    """Return a policy file's text.
+
+    Raises:
+        ConfigError: it cannot be read.
+    """
     try:
-        text = path.read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError) as error:
-        raise ConfigError(f"cannot be read: {error}", place=str(path)) from error
-    return parse_policy(text, str(path))
+        return path.read_text(encoding="utf-8")
+    except OSError as error:
+        raise ConfigError(f"cannot be read: {error.strerror}", place=str(path)) from error
+    except UnicodeDecodeError as error:
+        raise ConfigError(
+            f"not UTF-8: {error}", place=str(path), remedy="save as UTF-8"
+        ) from error
 
 
 def parse_policy(text: str, place: str) -> PolicyFile:
@@ -68,32 +89,63 @@ def parse_policy(text: str, place: str) -> PolicyFile:
         ConfigError: the first thing that is wrong, with its line.
         PolicyError: a site's own rule cannot be used.
     """
+    policy, problems = inspect_policy(text, place)
+    if problems:
+        raise problems[0]
+    return policy
+
+
+def inspect_policy(text: str, place: str) -> tuple[PolicyFile, list[ConfigError]]:
+    """Return the policy and all that is wrong in its text; a wrong part counts as not written.
+
+    Raises:
+        PolicyError: a site's own rule cannot be used.
+    """
     known = known_rules()
+    reader = _Reader(text, place)
+    tree = reader.tried(_tree, text, place) or {}
+    for key in tree:
+        if key not in _TOP:
+            reader.problems.append(reader.unknown(key, (), _TOP))
+    order = reader.tried(reader.order, tree.get("order", []), known) or list(known)
+    tables = reader.tried(reader.table, tree.get("rules", {}), ("rules",)) or {}
+    for name in tables:
+        if name not in known:
+            reader.problems.append(reader.unknown(name, ("rules",), known))
+    rules = [
+        reader.tried(reader.rule, known[name], tables.get(name, {}))
+        or reader.rule(known[name], {})
+        for name in order
+    ]
+    return PolicyFile(tuple(rules), place), reader.problems
+
+
+def _tree(text: str, place: str) -> dict[str, Any]:
     try:
-        tree = tomllib.loads(text)
+        return tomllib.loads(text)
     except tomllib.TOMLDecodeError as error:
         found = re.search(r"line (\d+)", str(error))
         at = f"{place}:{found[1]}" if found else place
         raise ConfigError(f"not valid TOML: {error}", place=at, remedy="mend it") from error
-    reader = _Reader(text, place)
-    for key in tree:
-        if key not in _TOP:
-            raise reader.unknown(key, (), _TOP)
-    order = reader.order(tree.get("order", []), known)
-    tables = reader.table(tree.get("rules", {}), ("rules",))
-    for name in tables:
-        if name not in known:
-            raise reader.unknown(name, ("rules",), known)
-    rules = tuple(reader.rule(known[name], tables.get(name, {})) for name in order)
-    return PolicyFile(rules, place)
 
 
 class _Reader:
     """Turns parts of one file's tree into rules; knows where each stands."""
 
     def __init__(self, text: str, place: str) -> None:
+        self.problems: list[ConfigError] = []
         self._lines = text.splitlines()
         self._place = place
+
+    def tried(
+        self, read: Callable[_P, _Part], *args: _P.args, **kwargs: _P.kwargs
+    ) -> _Part | None:
+        """What `read` returns; None after a problem, which is kept."""
+        try:
+            return read(*args, **kwargs)
+        except ConfigError as error:
+            self.problems.append(error)
+            return None
 
     def order(self, names: object, known: Mapping[str, RuleSpec]) -> list[str]:
         if not isinstance(names, list) or not all(isinstance(name, str) for name in names):
