@@ -94,9 +94,13 @@ def _factors(config: Config) -> list[Finding]:
     ]
 
 
+# A controller has something to tell only when somebody submits.
+_LAST_HEARD = "SELECT node, max(received_ts) FROM event WHERE kind <> 'decision' GROUP BY node"
+
+
 def _nodes(config: Config) -> list[Finding]:
     with closing(_reader(config)) as db:
-        last_ts = dict(db.execute("SELECT node, max(received_ts) FROM event GROUP BY node"))
+        last_ts = dict(db.execute(_LAST_HEARD))
         waiting = db.execute(
             "SELECT count(*) FROM node_run WHERE run_id IS NULL AND start_ms < ?",
             (int(time.time() * 1000) - UNJOINED_MS,),

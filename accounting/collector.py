@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The collector's HTTP side: takes nodes' events into the store, one body at a time.
+"""The collector's HTTP side: takes events into the store, one body at a time.
 
 `POST /v1/events` wants `Authorization: Munge <credential>` whose payload is the lowercase hex
 sha256 of the body. Answers are JSON: 200 `{"accepted", "duplicates"}`, else `{"error"}` with
@@ -22,12 +22,13 @@ from sqlite_utils import Database
 from werkzeug.exceptions import HTTPException, RequestEntityTooLarge
 
 from fairwatt.accounting.cycle import Repeater, import_and_refresh, prepare_store, refresh, site_of
+from fairwatt.accounting.decisions import users_of
 from fairwatt.accounting.ingest import ingest
 from fairwatt.core import munge
 from fairwatt.core.address import join_address, split_address
 from fairwatt.core.config import Config
 from fairwatt.core.errors import AuthError, IngestError, StoreError
-from fairwatt.core.events import decode_body
+from fairwatt.core.events import DecisionMade, decode_body
 
 __all__ = ["CollectorSettings", "create_app", "serve"]
 
@@ -41,9 +42,13 @@ _log = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class CollectorSettings:
-    """What the HTTP side needs: who may deliver, how much, and munge's socket ("": default)."""
+    """What the HTTP side needs: who may deliver, how much, and munge's socket ("": default).
+
+    `node_uids` deliver what nodes measured, `policyd_uids` what the submit policy decided.
+    """
 
     node_uids: Collection[int]
+    policyd_uids: Collection[int]
     max_body_bytes: int
     munge_socket: str = ""
     lock: AbstractContextManager[object] = field(default_factory=threading.Lock)
@@ -59,18 +64,24 @@ def create_app(
 
     @app.post("/v1/events")
     def events() -> Response:
-        digest = _proven_digest(settings)
+        sender = _proven_sender(settings)
         body = request.get_data(cache=False)
-        if not hmac.compare_digest(digest, hashlib.sha256(body).hexdigest().encode()):
+        if not hmac.compare_digest(sender.payload, hashlib.sha256(body).hexdigest().encode()):
             raise AuthError(
                 "the credential belongs to another body",
                 place="POST /v1/events",
                 remedy="its payload is the lowercase hex sha256 of the body",
             )
         batch = decode_body(body)
+        measured = [event for event in batch if not isinstance(event, DecisionMade)]
+        if measured:
+            _check_sender(sender.uid, settings.node_uids, "events of a node", "node_uids")
+        if len(measured) < len(batch):
+            _check_sender(sender.uid, settings.policyd_uids, "decisions", "policyd_uids")
+        users = users_of(batch)
         with settings.lock:
-            accepted, duplicates = ingest(db, batch)
-        if accepted:
+            accepted, duplicates = ingest(db, batch, users)
+        if accepted and measured:
             on_news()
         return jsonify(accepted=accepted, duplicates=duplicates)
 
@@ -102,6 +113,7 @@ def serve(config: Config) -> None:
     def build() -> tuple[Flask, _Rounds]:
         settings = CollectorSettings(
             node_uids=frozenset(config["collector.node_uids"]),
+            policyd_uids=frozenset(config["collector.policyd_uids"]),
             max_body_bytes=config["collector.max_body_bytes"],
             munge_socket=config["site.munge_socket"],
         )
@@ -135,8 +147,8 @@ class _Rounds:
             db.close()
 
 
-def _proven_digest(settings: CollectorSettings) -> bytes:
-    """The payload of a good credential of an allowed user."""
+def _proven_sender(settings: CollectorSettings) -> munge.Credential:
+    """A good credential of a user who may deliver something."""
     header = request.headers.get("Authorization", "")
     if not header.startswith(SCHEME):
         raise AuthError(
@@ -145,14 +157,20 @@ def _proven_digest(settings: CollectorSettings) -> bytes:
             remedy="send `Authorization: Munge <credential>`",
         )
     credential = munge.decode(header.removeprefix(SCHEME).strip(), settings.munge_socket)
-    if credential.uid not in settings.node_uids:
+    known = {*settings.node_uids, *settings.policyd_uids}
+    _check_sender(credential.uid, known, "events", "node_uids or collector.policyd_uids")
+    return credential
+
+
+def _check_sender(uid: int, allowed: Collection[int], what: str, setting: str) -> None:
+    if uid not in allowed:
         raise AuthError(
-            "this user may not deliver events",
+            f"this user may not deliver {what}",
             place="POST /v1/events",
-            value=credential.uid,
-            remedy="run the agent as root, or add its uid to collector.node_uids",
+            value=uid,
+            remedy=f"run the agent as root and policyd as SlurmUser, or add the uid to "
+            f"collector.{setting}",
         )
-    return credential.payload
 
 
 def _refused(error: IngestError) -> tuple[Response, int]:

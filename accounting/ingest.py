@@ -1,18 +1,20 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Takes events of nodes into the store: each exactly once, a whole body or none of it."""
+"""Takes events into the store: each exactly once, a whole body or none of it."""
 
 from __future__ import annotations
 
 import sqlite3
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from sqlite_utils import Database
 
+from fairwatt.accounting.decisions import store_decision
 from fairwatt.accounting.store import SQLITE_INTEGER_MAX, transaction
 from fairwatt.core.errors import IngestError
 from fairwatt.core.events import (
     AgentStarted,
+    DecisionMade,
     Event,
     RunEnded,
     RunStarted,
@@ -28,8 +30,12 @@ LAST_MS = 4_102_444_800_000
 LONGEST_WINDOW_MS = 366 * 24 * HOUR_MS
 
 
-def ingest(db: Database, events: Sequence[Event]) -> tuple[int, int]:
+def ingest(
+    db: Database, events: Sequence[Event], users: Mapping[int, str] | None = None
+) -> tuple[int, int]:
     """Store events and what they say, in one transaction.
+
+    `users` are names by uid; decisions of other users are stored without a name.
 
     Returns:
         How many were new and how many the store had already, byte for byte.
@@ -46,7 +52,7 @@ def ingest(db: Database, events: Sequence[Event]) -> tuple[int, int]:
             try:
                 _check_times(event)
                 if _remember(connection, event, received_ts):
-                    _apply(connection, event)
+                    _apply(connection, event, users or {})
                     accepted += 1
             except IngestError as error:
                 raise _at_line(number, error) from error
@@ -79,7 +85,7 @@ def _remember(connection: sqlite3.Connection, event: Event, received_ts: int) ->
     return False
 
 
-def _apply(connection: sqlite3.Connection, event: Event) -> None:
+def _apply(connection: sqlite3.Connection, event: Event, users: Mapping[int, str]) -> None:
     match event:
         case AgentStarted():
             _devices(connection, event)
@@ -89,6 +95,8 @@ def _apply(connection: sqlite3.Connection, event: Event) -> None:
             _run_ended(connection, event)
         case WindowClosed():
             _window(connection, event)
+        case DecisionMade():
+            store_decision(connection, event, users)
 
 
 def _check_times(event: Event) -> None:

@@ -205,6 +205,44 @@ def m005_stray_hours(db: Database) -> None:
     )
 
 
+@migrations()
+def m006_decisions(db: Database) -> None:
+    """What the submit policy decided, and which run a decision led to.
+
+    `notes` is JSON [[rule, mode, code, text], …]; the request itself is in the event's body.
+    """
+    _execute_all(
+        db,
+        """CREATE TABLE decision (
+            node TEXT NOT NULL, boot_id TEXT NOT NULL, seq INTEGER NOT NULL,
+            id TEXT NOT NULL, t_ms INTEGER NOT NULL, cluster TEXT NOT NULL, verb TEXT NOT NULL,
+            uid INTEGER, user TEXT, account TEXT, partition TEXT, job_id INTEGER,
+            asked TEXT NOT NULL, given TEXT NOT NULL, accepted INTEGER NOT NULL,
+            notes TEXT NOT NULL, took_us INTEGER NOT NULL,
+            PRIMARY KEY (node, boot_id, seq)
+        ) STRICT, WITHOUT ROWID""",
+        "CREATE INDEX decision_id ON decision (id)",
+        "CREATE INDEX decision_job ON decision (job_id) WHERE job_id IS NOT NULL",
+        "CREATE INDEX decision_t ON decision (t_ms)",
+        "ALTER TABLE run ADD COLUMN decision_id TEXT",
+        "CREATE INDEX run_decision ON run (decision_id) WHERE decision_id IS NOT NULL",
+        # Whose a decision is: a job that names no account gets the user's default one, which only
+        # the run tells, or the user's memberships where there is but one.
+        """CREATE VIEW decision_told AS
+            SELECT d.node, d.boot_id, d.seq, d.id, d.t_ms, d.cluster, d.verb, d.uid, d.user,
+                COALESCE(d.account,
+                    (SELECT r.account FROM run r WHERE r.decision_id = d.id LIMIT 1),
+                    (SELECT MIN(m.account) FROM membership m
+                      WHERE m.cluster = d.cluster AND m.user = d.user AND NOT m.deleted
+                     HAVING COUNT(*) = 1)) AS account,
+                COALESCE(d.job_id,
+                    (SELECT COALESCE(r.array_job_id, r.job_id) FROM run r
+                      WHERE r.decision_id = d.id LIMIT 1)) AS job_id,
+                d.partition, d.asked, d.given, d.accepted, d.notes, d.took_us
+            FROM decision d""",
+    )
+
+
 def _execute_all(db: Database, *statements: str) -> None:
     for statement in statements:
         db.execute(statement)

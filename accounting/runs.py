@@ -39,7 +39,7 @@ _PLAIN = tuple(field for field in Run.__struct_fields__ if field != "key")
 _COLUMNS = (
     *("cluster", "job_id", "submit_ts", "restart_cnt"),
     *_PLAIN,
-    *("gpu_milli", "db_index", "flags"),
+    *("gpu_milli", "db_index", "flags", "decision_id"),
 )
 _SELECT = f"SELECT run_id, {', '.join(_COLUMNS)} FROM run WHERE cluster = ? AND job_id = ?"  # noqa: S608
 _INSERT = (
@@ -50,6 +50,10 @@ _UPDATE = (
     f"UPDATE run SET {', '.join(f'{name} = :{name}' for name in _COLUMNS)}"  # noqa: S608
     " WHERE run_id = :run_id"
 )
+
+
+class _WithId(msgspec.Struct):
+    id: str = ""
 
 
 @dataclass(frozen=True)
@@ -186,7 +190,17 @@ def _values(row: SacctRun, parts: Sequence[GpuPart], flags: RunFlag) -> dict[str
     values["gpu_milli"] = None if unreadable or len(known) < len(millis) else sum(known)
     values["db_index"] = row.db_index
     values["flags"] = int(row.flags | flags)
+    values["decision_id"] = _decision_id(row.run.decision)
     return values
+
+
+def _decision_id(decision: str | None) -> str | None:
+    """The id of the submit policy's decision; older ones have none."""
+    try:
+        found = msgspec.json.decode(decision or "{}", type=_WithId)
+    except (msgspec.MsgspecError, UnicodeEncodeError):
+        return None
+    return found.id or None
 
 
 def _known(connection: sqlite3.Connection, cluster: str, job_id: int) -> list[dict[str, Any]]:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a node tells the collector: events numbered per boot.
+"""What nodes and the policy daemon tell the collector: numbered events.
 
 `(node, boot_id, seq)` is the key: sending an event twice is harmless. A body is JSON lines,
 one event a line. Amounts are integer mJ, times UTC epoch milliseconds; unknown is null.
@@ -8,6 +8,7 @@ one event a line. Amounts are integer mJ, times UTC epoch milliseconds; unknown 
 from __future__ import annotations
 
 import enum
+from typing import Literal
 
 import msgspec
 
@@ -16,8 +17,10 @@ from fairwatt.core.records import Device, Int64
 
 __all__ = [
     "AgentStarted",
+    "DecisionMade",
     "Event",
     "Flag",
+    "RuleNote",
     "RunEnded",
     "RunStarted",
     "Share",
@@ -129,7 +132,45 @@ class WindowClosed(msgspec.Struct, frozen=True, kw_only=True, tag="window_closed
     method: str
 
 
-Event = AgentStarted | RunStarted | RunEnded | WindowClosed
+class RuleNote(msgspec.Struct, frozen=True, array_like=True):
+    """What one rule in its mode said of a request; `rule` "engine": no rule, the policy itself."""
+
+    rule: str
+    mode: str
+    code: str
+    text: str
+
+
+class DecisionMade(msgspec.Struct, frozen=True, kw_only=True, tag="decision"):
+    """The submit policy judged a submission or a change: what was written, given, and why.
+
+    `boot_id` names the run of policyd that numbers it. `id` is also in the job's comment;
+    `job_id` is known of changes only, `uid` is the job's owner. `job` is the request as it came,
+    for a change only what was to change; `rules` are those that were asked, with their modes.
+    """
+
+    node: str
+    boot_id: str
+    seq: Int64
+    t_ms: Int64
+    cluster: str
+    id: str
+    verb: Literal["submit", "modify"]
+    uid: Int64 | None
+    job_id: Int64 | None
+    account: str | None
+    partition: str | None
+    asked: str
+    given: str
+    accepted: bool
+    edits: dict[str, str | int]
+    notes: tuple[RuleNote, ...]
+    rules: dict[str, str]
+    job: dict[str, str | int | float]
+    took_us: Int64
+
+
+Event = AgentStarted | RunStarted | RunEnded | WindowClosed | DecisionMade
 
 _decoder = msgspec.json.Decoder(Event)
 _encoder = msgspec.json.Encoder()
@@ -150,7 +191,9 @@ def decode_event(line: bytes) -> Event:
         return _decoder.decode(line)
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
         raise IngestError(
-            f"not an event: {error}", value=line[:80], remedy="update the node's agent"
+            f"not an event: {error}",
+            value=line[:80],
+            remedy="update the older fairwatt of the two hosts",
         ) from error
 
 

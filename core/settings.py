@@ -81,6 +81,31 @@ SETTINGS: tuple[Setting, ...] = (
     Setting(
         "policyd.decision_log", str, "", "File that gets one JSON line per decision; empty: none."
     ),
+    Setting(
+        "policyd.journal_dir",
+        str,
+        "/var/spool/fairwatt/decisions",
+        "Folder of decisions on their way to the collector at agent.collector_url; empty: none are kept.",
+    ),
+    Setting(
+        "policyd.journal_max_mib",
+        int,
+        256,
+        "The most these may take on disk, in MiB; what comes then is counted as not recorded.",
+    ),
+    Setting(
+        "updater.wait_s",
+        int,
+        1800,
+        "How long a job waits for each kind of GPU that would do before it may get the next one.",
+    ),
+    Setting("updater.interval_s", float, 60.0, "Seconds between two looks at the queue."),
+    Setting(
+        "updater.max_changes",
+        int,
+        20,
+        "The most jobs changed at one look; each change takes slurmctld's write lock.",
+    ),
     Setting("agent.node", str, "", "Slurm node name of this host; empty: the short host name."),
     Setting(
         "agent.socket", str, "/run/fairwatt/agent.sock", "Unix socket that prolog and epilog ask."

@@ -11,7 +11,9 @@ from fairwatt.accounting.sacct import SacctRun, parse_sacct
 from fairwatt.accounting.store import open_store, transaction
 from fairwatt.core.events import (
     AgentStarted,
+    DecisionMade,
     DeviceHold,
+    RuleNote,
     RunEnded,
     RunStarted,
     Share,
@@ -112,6 +114,20 @@ class Node:
             unallocated_idle_mj=idle, unallocated_active_mj=active, shares=shares, flags=flags,
             method=method,
         )  # fmt: skip
+
+
+def decision(seq: int, **changes: Any) -> DecisionMade:
+    """A submission of uid 1000 that was given a slice for its memory."""
+    values = {
+        "node": "ctl", "boot_id": "policyd-1", "t_ms": 1_000_000, "cluster": "campus",
+        "id": f"id-{seq}", "verb": "submit", "uid": 1000, "job_id": None, "account": "qcd",
+        "partition": "gpu", "asked": "gpu:20gb:1", "given": "gpu:m_3g.20gb:1", "accepted": True,
+        "edits": {"tres_per_node": "gres/gpu:m_3g.20gb:1"},
+        "notes": (RuleNote("memory_fit", "enforce", "FW101", "because"),),
+        "rules": {"memory_fit": "enforce"}, "job": {"tres_per_node": "gres/gpu:20gb:1"},
+        "took_us": 40,
+    }  # fmt: skip
+    return DecisionMade(seq=seq, **{**values, **changes})
 
 
 def share(

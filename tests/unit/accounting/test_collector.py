@@ -12,9 +12,11 @@ from fairwatt.accounting.store import open_store
 from fairwatt.core import munge
 from fairwatt.core.errors import AuthError
 from fairwatt.core.events import encode_event
-from tests.unit.accounting.samples import Node
+from tests.unit.accounting.samples import Node, decision
 
-SETTINGS = CollectorSettings(node_uids=frozenset({0}), max_body_bytes=4096)
+SETTINGS = CollectorSettings(
+    node_uids=frozenset({0}), policyd_uids=frozenset({64}), max_body_bytes=4096
+)
 
 
 @pytest.fixture
@@ -90,7 +92,36 @@ def test_a_credential_of_another_body(client, db):
 def test_a_foreign_user(client):
     data = body(Node().up("GPU-a"))
     cred = f"1000:{hashlib.sha256(data).hexdigest()}"
-    refused(post(client, data, cred), 403, "(got 1000); run the agent as root")
+    refused(
+        post(client, data, cred), 403, "(got 1000); run the agent as root and policyd as SlurmUser"
+    )
+
+
+def signed(uid, data):
+    return f"{uid}:{hashlib.sha256(data).hexdigest()}"
+
+
+def test_policyd_delivers_decisions_and_nothing_that_a_node_measures(client, db, news):
+    data = body(decision(1))
+    assert post(client, data, signed(64, data)).json == {"accepted": 1, "duplicates": 0}
+    assert news == []  # nothing to settle
+    data = body(decision(2), Node().up("GPU-a"))
+    refused(post(client, data, signed(64, data)), 403, "may not deliver events of a node (got 64)")
+    assert db.execute("SELECT count(*) FROM decision").fetchone() == (1,)
+
+
+def test_a_node_delivers_no_decisions(client, db):
+    data = body(decision(1))
+    refused(post(client, data), 403, "may not deliver decisions (got 0)")
+    assert db.execute("SELECT count(*) FROM decision").fetchone() == (0,)
+
+
+def test_a_decision_gets_the_name_that_this_host_knows(client, db):
+    """Root is known everywhere; 2147483000 is nobody."""
+    data = body(decision(1, uid=0), decision(2, uid=2_147_483_000), decision(3, uid=None))
+    post(client, data, signed(64, data))
+    rows = db.execute("SELECT uid, user FROM decision ORDER BY seq").fetchall()
+    assert rows == [(0, "root"), (2_147_483_000, None), (None, None)]
 
 
 def test_a_replayed_credential(client):

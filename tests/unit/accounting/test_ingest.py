@@ -8,7 +8,7 @@ from fairwatt.accounting.ingest import ingest
 from fairwatt.accounting.settle import settle
 from fairwatt.accounting.store import open_store
 from fairwatt.core.errors import IngestError
-from tests.unit.accounting.samples import BERLIN, Node, dump, share, whole
+from tests.unit.accounting.samples import BERLIN, Node, decision, dump, share, whole
 
 
 @pytest.fixture
@@ -151,3 +151,23 @@ def test_the_last_moment_that_is_taken_can_be_settled(db):
     node = Node()
     ingest(db, [node.window("GPU-a", 4_102_444_799_000, 4_102_444_800_000)])
     assert settle(db, "campus", BERLIN) == 0
+
+
+def test_a_decision_is_stored_once_with_its_users_name(db):
+    events = [decision(1), decision(2, uid=5, accepted=False)]
+    assert ingest(db, events, {1000: "ada"}) == (2, 0)
+    before = dump(db)
+    assert ingest(db, events, {1000: "ada"}) == (0, 2)
+    assert dump(db) == before
+    rows = list(db.query("SELECT id, user, account, accepted, notes, took_us FROM decision"))
+    notes = '[["memory_fit","enforce","FW101","because"]]'
+    assert rows == [
+        {"id": "id-1", "user": "ada", "account": "qcd", "accepted": 1, "notes": notes,
+         "took_us": 40},
+        {"id": "id-2", "user": None, "account": "qcd", "accepted": 0, "notes": notes,
+         "took_us": 40},
+    ]  # fmt: skip
+
+
+def test_a_decision_of_no_time_is_refused(db):
+    refused(db, "no time at which", decision(1, t_ms=-1))

@@ -189,3 +189,18 @@ def test_days_of_the_old_and_the_new_end_are_marked(db):
 def test_a_job_cancelled_while_pending_marks_the_day_of_its_end(db):
     put(db, sacct_run(State="CANCELLED by 1", NodeList="None assigned", End=str(86400 * 5)))
     assert db.execute("SELECT day FROM dirty_day").fetchall() == [("1970-01-06",)]
+
+
+@pytest.mark.parametrize(
+    ("comment", "wanted"),
+    [
+        ('fairwatt:{"v":1,"id":"17-1","asked":"gpu:1"}', "17-1"),
+        ('fairwatt:{"v":1,"asked":"gpu:1"}', None),
+        ('fairwatt:{"v":1,"id":""}', None),
+        ('fairwatt:{"v":1,"id":["x"]}', None),
+        ("", None),
+    ],
+)
+def test_a_run_knows_the_decision_that_made_it(db, comment, wanted):
+    put(db, sacct_run(AdminComment=comment))
+    assert db.execute("SELECT decision_id FROM run").fetchone() == (wanted,)

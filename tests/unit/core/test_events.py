@@ -10,9 +10,11 @@ import pytest
 from fairwatt.core.errors import IngestError
 from fairwatt.core.events import (
     AgentStarted,
+    DecisionMade,
     DeviceHold,
     Event,
     Flag,
+    RuleNote,
     RunEnded,
     RunStarted,
     Share,
@@ -68,6 +70,27 @@ EVENTS: list[Event] = [
         method="counter",
     ),
     RunEnded(node="n", boot_id=BOOT, seq=4, t_ms=4, job_id=7, run_start_ms=2, closed_by="epilog"),
+    DecisionMade(
+        node="ctl",
+        boot_id="policyd-1",
+        seq=1,
+        t_ms=1,
+        cluster="campus",
+        id="1-1",
+        verb="modify",
+        uid=None,
+        job_id=7,
+        account=None,
+        partition="gpu",
+        asked="gpu:20gb:1",
+        given="gpu:m:1",
+        accepted=False,
+        edits={"tres_per_node": "gres/gpu:m:1", "time_limit": 60},
+        notes=(RuleNote("memory_fit", "warn", "FW101", "caf\xe9"),),
+        rules={"memory_fit": "warn"},
+        job={"partition": "gpu", "min_nodes": 2, "x": 0.5},
+        took_us=41,
+    ),
 ]
 
 
