@@ -18,11 +18,16 @@ from tests.lab.paths import REPOSITORY, temporary_root
 
 DATA = REPOSITORY / "tests" / "data"
 NAME = "pipe|new\nline `q` 's' \"d\" 100%s <script>alert(1)</script> \n tail\n"
+COMMENT = (
+    'fairwatt:{"v":1,"id":"1-1","asked":"gpu:20gb:1","given":"gpu:a100_3g.20gb:1",'
+    '"notes":[["FW101","a b=c, d: \\"x\\""]],"next":[["a100","gpu"],["h100",null]]}'
+)
 ANSWERS = {
     "nodes.json": "scontrol show nodes --json",
     "partitions.txt": "scontrol --oneliner --all show partitions",
     "config.txt": "scontrol show config",
     "ping.txt": "scontrol ping",
+    "squeue.json": "squeue --all --json",
     "sacct-helpformat.txt": "sacct --helpformat",
 }
 
@@ -73,6 +78,30 @@ def _suspend(cluster: OneHostCluster, job: str) -> None:
     cluster.wait_recorded(job)
 
 
+def fill_queue(cluster: OneHostCluster) -> None:
+    """Let jobs wait for all kinds of reasons, each with a comment of ours."""
+    slices = ["-p", "mig", "--gres=gpu:a100_3g.20gb:1"]
+    taken = _submit(cluster, "taken", ["-p", "mig", "--gres=gpu:a100_3g.20gb:2"], "sleep 600")
+    cluster.wait_job(taken, {"RUNNING"})
+    kinds = {
+        NAME: slices,
+        "per job": ["-p", "mig", "--gpus=a100_3g.20gb:1"],
+        "per task": ["-p", "mig", "-n1", "--gpus-per-task=a100_3g.20gb:1"],
+        "array": [*slices, "--array=0-3%2"],
+        "started array": ["--gres=gpu:h100:1", "--array=0-2%1"],
+        "long array": [*slices, f"--array={','.join(str(n * n) for n in range(31))}"],
+        "held": [*slices, "--hold"],
+        "dependent": [*slices, f"--dependency=afterok:{taken}"],
+        "later": [*slices, "--begin=now+1hour"],
+        "exclusive": ["-p", "mig", "--exclusive", "--gres=gpu:a100_1g.5gb:1"],
+    }
+    for name, args in kinds.items():
+        job = _submit(cluster, name, args, "sleep 600")
+        cluster.run(["scontrol", "update", f"JobId={job}", f"AdminComment={COMMENT}"])
+    cluster.run(["sbatch", *slices, ":", *slices, "--wrap=true"], user="ada")
+    time.sleep(4)  # slurmctld gives a reason to each
+
+
 def record(cluster: OneHostCluster, folder: Path) -> None:
     """Write the answers; this machine's name and the cluster's folder are replaced."""
     folder.mkdir(exist_ok=True)
@@ -83,8 +112,9 @@ def record(cluster: OneHostCluster, folder: Path) -> None:
     argv += [f"--state={','.join(TERMINAL_STATES)}", "--starttime=now-1days", "--endtime=now"]
     answers["sacct-ended.txt"] = cluster.run(argv).stdout
     host = re.compile(rf"\b{re.escape(socket.gethostname().split('.')[0])}\b")
+    root = str(cluster.paths.root)
     for name, text in answers.items():
-        neutral = text.replace(str(cluster.paths.root), "/lab")
+        neutral = text.replace(root, "/lab").replace(root.replace("/", r"\/"), "/lab")
         (folder / name).write_text(host.sub("host1", neutral))
 
 
@@ -94,6 +124,7 @@ def main() -> None:
     with temporary_root() as root, OneHostCluster(root / "c", release=release) as cluster:
         cluster.start_fairwatt()
         run_jobs(cluster)
+        fill_queue(cluster)
         record(cluster, DATA / release)
 
 
