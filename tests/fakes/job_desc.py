@@ -1,9 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """Runs job_submit.lua as slurmctld does, on any Lua and with the semantics of any release.
 
-What differs between releases is in `Release`; field names and error rules are those of Slurm's
-job_submit_lua.c: numbers are pushed as floats, unknown fields read as nil and log on writing,
-strings cannot be set to nil and "" clears them.
+What differs between releases is in submit_releases.py. Field names and error rules are those of
+Slurm's job_submit_lua.c: numbers are pushed as floats, unknown fields read as nil and log on
+writing, strings cannot be set to nil and "" clears them. Live, the same script is run by
+tests/lab/test_hook_faults.py.
 """
 
 from __future__ import annotations
@@ -14,10 +15,14 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from tests.fakes.submit_releases import RELEASES
+
 HOOK = Path(__file__).parents[2] / "slurm_plugins" / "lua" / "job_submit.lua"
 LUAS = ("lua51", "lua52", "lua53", "lua54")
 NO_VAL = 4294967294
 NO_VAL_16 = 65534
+NO_VAL_64 = 2**64 - 2
+MEM_PER_CPU = 2**63
 
 STRINGS = [
     "account",
@@ -58,8 +63,11 @@ NUMBERS = {
     ),
     "min_cpus": 1,
     "begin_time": 0,
-    "pn_min_memory": 1.8446744073709552e19,
+    "pn_min_memory": NO_VAL_64,
 }
+SHORT = {"cpus_per_task", "ntasks_per_node", "ntasks_per_gpu", "shared", "requeue"}
+MEMORY = {"min_mem_per_node": 0, "min_mem_per_cpu": MEM_PER_CPU}
+"""Two views of pn_min_memory, told apart by its highest bit; nil where they do not hold."""
 NOT_IN_RECORDS = {
     "req_nodes",
     "exc_nodes",
@@ -69,31 +77,15 @@ NOT_IN_RECORDS = {
     "ntasks_per_node",
     "ntasks_per_gpu",
     "argc",
+    "shared",
+    "begin_time",
+    "array_inx",
+    "cron_job",
 }
-"""What a script cannot read of a job that is there already (measured on 22.05)."""
-READ_ONLY = {"user_id": 1000, "group_id": 1000, "argc": 0}
-
-
-@dataclass(frozen=True)
-class Release:
-    """What of a Slurm release a script can notice."""
-
-    name: str
-    slash: bool
-    all_codes: bool
-    error_rejects: bool
-    log_user_in_modify: bool
-
-
-RELEASES = {
-    r.name: r
-    for r in (
-        Release("22.05", False, False, False, False),
-        Release("23.02", False, True, False, True),
-        Release("24.11", True, True, False, True),
-        Release("26.05", True, True, True, True),
-    )
-}
+"""What a script cannot read of a job that is there already (measured on 22.05, 24.11, 26.05)."""
+READ_ONLY = {"user_id": 1000, "group_id": 1000, "argc": 0, "cron_job": False}
+COSTLY = {"user_name"}
+"""Reading it asks the name service while slurmctld holds its locks (up to 23.02)."""
 
 
 @dataclass
@@ -247,14 +239,16 @@ class Hook:
     def submit(self, fields: dict[str, Any], environment: dict[str, str] | None = None) -> Outcome:
         """Call slurm_job_submit; without an environment the job is interactive."""
         self.modifying = False
-        job = _Job(self, fields, environment)
+        job = _Job(self, {"het_job_offset": NO_VAL, **fields}, environment)
         return self._outcome("slurm_job_submit", job, job.proxy(self._lua), None, 1000.0)
 
     def modify(self, fields: dict[str, Any], record: dict[str, Any], uid: int = 1000) -> Outcome:
         """Call slurm_job_modify; `record` is the job as it is."""
         self.modifying = True
-        job, old = _Job(self, fields, None), _Job(self, record, None)
+        job = _Job(self, {"het_job_offset": 0, "min_cpus": NO_VAL, **fields}, None)
+        old = _Job(self, {"het_job_offset": 0, "het_job_id": 0, **record}, None)
         old.hidden = NOT_IN_RECORDS
+        old.costly = COSTLY | {"script"}  # slurmctld reads it from disk
         proxies = (job.proxy(self._lua), old.proxy(self._lua))
         return self._outcome("slurm_job_modify", job, *proxies, None, float(uid))
 
@@ -286,15 +280,16 @@ class Hook:
 
 
 class _Job:
-    """A job_desc; `failing` names fields whose writing raises, as a Slurm bug would."""
+    """A job_desc; `failing` are fields whose writing raises, `costly` those not to be read."""
 
     def __init__(
         self, hook: Hook, fields: dict[str, Any], environment: dict[str, str] | None
     ) -> None:
         self.hook = hook
         self.hidden: set[str] = set()
+        self.costly = set(COSTLY)
         self.failing: set[str] = set(fields.pop("__failing__", ()))
-        self.before: dict[str, Any] = {**NUMBERS, **READ_ONLY, **fields}
+        self.before: dict[str, Any] = {**NUMBERS, **READ_ONLY, **_stored(fields)}
         self.now = dict(self.before)
         self.batch = environment is not None
         self.environment = dict(environment or {})
@@ -305,27 +300,51 @@ class _Job:
         return names.new_job(self._read, self._write, environment)
 
     def changed(self) -> dict[str, Any]:
-        """The fields that differ from what was sent."""
+        """The fields that differ from what was sent, memory by the name that holds."""
         keys = self.now.keys() | self.before.keys()
-        return {k: self.now.get(k) for k in keys if self.now.get(k) != self.before.get(k)}
+        changes = {k: self.now.get(k) for k in keys if self.now.get(k) != self.before.get(k)}
+        memory = changes.pop("pn_min_memory", None)
+        if memory is not None:
+            name = "min_mem_per_cpu" if memory & MEM_PER_CPU else "min_mem_per_node"
+            changes[name] = memory & ~MEM_PER_CPU
+        return changes
 
     def _read(self, name: str) -> Any:
+        assert name not in self.costly, f"the script reads {name}"
         if name == "gres":
             name = "tres_per_node"
-        value = None if name in self.hidden else self.now.get(name)
-        return float(value) if isinstance(value, int) else value
+        if name in self.hidden or not self.hook.release.knows(name):
+            return None
+        if name in MEMORY:
+            return self._memory(MEMORY[name])
+        value = self.now.get(name)
+        whole = isinstance(value, int) and not isinstance(value, bool)
+        return float(value) if whole else value
+
+    def _memory(self, flag: int) -> float | None:
+        stored = self.now["pn_min_memory"]
+        if stored == NO_VAL_64 or stored & MEM_PER_CPU != flag:
+            return None
+        return float(stored & ~MEM_PER_CPU)
 
     def _write(self, name: str, value: Any) -> None:
         if name in self.failing:
             raise RuntimeError(f"injected at {name}")
-        if name in STRINGS:
-            if not isinstance(value, str):
-                value = f"{value}"
-            self.now[name] = value or None
+        if name in STRINGS and self.hook.release.knows(name):
+            self._write_string(name, value)
+        elif name in MEMORY:
+            self.now["pn_min_memory"] = _unsigned(value, 64) | MEMORY[name]
         elif name in NUMBERS:
-            self.now[name] = int(value)
+            bits = 16 if name in SHORT else 64 if name == "pn_min_memory" else 32
+            self.now[name] = _unsigned(value, bits)
         else:
             self.hook.logged.append(f"unrecognized field: {name}")
+
+    def _write_string(self, name: str, value: Any) -> None:
+        if not isinstance(value, str):
+            value = f"{value}"
+        kept = value or (self.hook.modifying and self.hook.release.keeps_empty)
+        self.now[name] = value if kept else None
 
     def _read_environment(self, name: str) -> str | None:
         if not self.batch:
@@ -337,3 +356,17 @@ class _Job:
         if name in self.failing:
             raise RuntimeError(f"injected at {name}")
         self.environment[name] = value
+
+
+def _stored(fields: dict[str, Any]) -> dict[str, Any]:
+    """The fields as Slurm keeps them: one for the memory."""
+    kept = {name: value for name, value in fields.items() if name not in MEMORY}
+    for name, flag in MEMORY.items():
+        if name in fields:
+            kept["pn_min_memory"] = fields[name] | flag
+    return kept
+
+
+def _unsigned(value: float, bits: int) -> int:
+    """A double as the compiler's code makes an unsigned integer of it; too large ones wrap."""
+    return int(value) % 2**bits

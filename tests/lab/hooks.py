@@ -3,9 +3,12 @@
 
 from __future__ import annotations
 
+import json
+import os
 import shlex
 import shutil
 import sys
+import time
 from pathlib import Path
 
 from tests.lab.paths import REPOSITORY, Paths
@@ -16,6 +19,8 @@ __all__ = [
     "PACKAGE_NODE_HOOKS",
     "install_node_hooks",
     "install_submit_hook",
+    "load_anew",
+    "write_settings",
 ]
 
 LAB_DEADLINE_MS = 250
@@ -47,17 +52,24 @@ def install_submit_hook(paths: Paths, hook: str | Path, deadline_ms: int) -> boo
         lua = REPOSITORY / "slurm_plugins" / "lua"
         shutil.copy(lua / "job_submit.lua", target)
         shutil.copy(lua / "cli_filter.lua", paths.etc)  # in use where CliFilterPlugins says so
-        (paths.etc / "fairwatt_hook.lua").write_text(_settings(paths, deadline_ms))
+        write_settings(paths, deadline_ms=deadline_ms)
     else:
         shutil.copy(hook, target)
     return True
 
 
-def _settings(paths: Paths, deadline_ms: int) -> str:
-    return (
-        f'return {{ socket = "{paths.policyd_socket}", fail_mode = "open",'
-        f" deadline_ms = {deadline_ms}, breaker_s = 2 }}\n"
-    )
+def write_settings(paths: Paths, **settings: str | float) -> None:
+    """Write fairwatt_hook.lua: the lab's settings but for those named."""
+    known = {"socket": str(paths.policyd_socket), "deadline_ms": LAB_DEADLINE_MS, **settings}
+    pairs = ", ".join(f"{name} = {json.dumps(value)}" for name, value in known.items())
+    (paths.etc / "fairwatt_hook.lua").write_text(f"return {{ {pairs} }}\n")
+
+
+def load_anew(paths: Paths) -> None:
+    """Let slurmctld load job_submit.lua with the next job: its time must be a later second."""
+    script = paths.etc / "job_submit.lua"
+    newer = max(time.time(), script.stat().st_mtime) + 2
+    os.utime(script, (newer, newer))
 
 
 def install_node_hooks(paths: Paths, source: Path) -> None:

@@ -7,7 +7,8 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from tests.fakes.job_desc import HOOK, RELEASES, Hook, Wire
+from tests.fakes.job_desc import HOOK, Hook, Wire
+from tests.fakes.submit_releases import RELEASES
 from tests.unit.slurm_plugins.far_end import NOT_APPLIED, forged
 
 BAD_ANSWERS = {

@@ -10,7 +10,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from fairwatt.slurm_plugins import wire
-from tests.fakes.job_desc import RELEASES, Hook, Wire
+from tests.fakes.job_desc import Hook, Wire
+from tests.fakes.submit_releases import RELEASES
 from tests.unit.slurm_plugins.far_end import NOT_APPLIED, real
 
 

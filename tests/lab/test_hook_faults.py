@@ -1,0 +1,341 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The submit hook in real controllers while policyd, the hook's file or the site's script fails.
+
+On each release and in both fail modes: the job is as typed or refused, the user gets one line,
+the log one counted line, and the next job finds all in order.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+from tests.fakes.faulty_policyd import FAULTS, GIVEN, LATE_S, SAID, FaultyPolicyd
+from tests.lab.cluster import OneHostCluster
+from tests.lab.commands import Completed
+from tests.lab.hooks import load_anew, write_settings
+from tests.lab.paths import REPOSITORY
+from tests.lab.system import HOST_RELEASE, OTHER_RELEASES, why_missing
+
+pytestmark = pytest.mark.lab
+
+NOT_APPLIED = "fairwatt: the site's GPU policy could not be applied"
+SITE_FAILED = "fairwatt: the site's own submit script failed"
+ASKED = "gpu:a100:1"
+DEADLINE_S = 0.2
+ANSWERED = [name for name in FAULTS if name not in ("none", "slow", "twice")]
+
+SABOTAGE = """\
+function slurm_job_submit(job_desc)
+  local meta, writes = getmetatable(job_desc), 0
+  local set = meta.__newindex
+  meta.__newindex = function(t, name, value)
+    writes = writes + 1
+    if writes == 2 then error("sabotage at " .. name) end
+    return set(t, name, value)
+  end
+  return 0
+end
+"""
+
+
+@dataclass
+class Lab:
+    """A cluster, the far end of its hook, and the settings that the hook has by now."""
+
+    slurm: OneHostCluster
+    far: FaultyPolicyd
+    mode: str = ""
+
+    @property
+    def asked(self) -> str:
+        """What a job asks for in this release's spelling."""
+        return self.spelled(ASKED)
+
+    def spelled(self, gres: str) -> str:
+        return ("gres:" if self.slurm.release < "23.11" else "gres/") + gres
+
+    def settings(self, mode: str, **others: str) -> None:
+        """Let the hook have these from the next job on."""
+        write_settings(
+            self.slurm.paths,
+            fail_mode=mode,
+            deadline_ms=DEADLINE_S * 1000,
+            breaker_s=0.01,
+            **others,
+        )
+        load_anew(self.slurm.paths)
+        self.mode = mode
+
+    def site(self, text: str) -> str:
+        """Write a script of the site; return its path."""
+        path = self.slurm.paths.etc / "site.lua"
+        path.write_text(text)
+        return str(path)
+
+    def submit(self, *args: str) -> Submission:
+        done = self.slurm.sbatch([f"--gres={ASKED}", "--begin=now+1hour", *args], "true")
+        job = {} if done.job_id is None else self.show(done.job_id)
+        return Submission(done, job)
+
+    def show(self, job_id: int) -> dict[str, str]:
+        text = self.slurm.run(["scontrol", "--oneliner", "show", "job", str(job_id)]).stdout
+        return dict(pair.split("=", 1) for pair in text.split() if "=" in pair)
+
+    def log(self) -> str:
+        return self.slurm.log_text("slurmctld")
+
+    def counted(self, text: str = NOT_APPLIED) -> int:
+        """Counted lines with `text` in slurmctld's log."""
+        return len(re.findall(rf"{re.escape(text)}.*\[\d+ since this script", self.log()))
+
+    def check_recovered(self) -> None:
+        """The next job is judged, and its user told so once."""
+        after = self.submit()
+        assert after.done.stderr == f"sbatch: {SAID}\n"
+        assert after.job["TresPerNode"] == self.spelled(GIVEN)
+
+
+@dataclass(frozen=True)
+class Submission:
+    """What sbatch said and what slurmctld shows of the job, nothing where it was refused."""
+
+    done: Completed
+    job: dict[str, str]
+
+    def check(self, lab: Lab, text: str = NOT_APPLIED) -> None:
+        """As typed or refused, as the fail mode says, with one line of ours."""
+        ours = [line for line in self.done.stderr.splitlines() if "fairwatt" in line]
+        assert len(ours) == 1, self.done.stderr
+        refused = lab.mode == "closed"
+        assert ours[0].startswith(f"sbatch: {'error: ' if refused else ''}{text}")
+        assert SAID not in self.done.stderr
+        if refused:
+            assert self.job == {}
+        else:
+            assert self.job["TresPerNode"] == lab.asked
+            assert "AdminComment" not in self.job
+            assert self.job["Partition"] == "gpu"
+
+
+@pytest.fixture(scope="module", params=[HOST_RELEASE, *OTHER_RELEASES])
+def running(request: pytest.FixtureRequest, lab_root: Path) -> Iterator[Lab]:
+    reason = why_missing(request.param) if request.param != HOST_RELEASE else None
+    if reason is not None:
+        pytest.skip(reason)
+    nothing = REPOSITORY / "tests" / "lab" / "recorder"
+    root = lab_root / f"f{request.param}"
+    with (
+        OneHostCluster(root, node_hooks=nothing, release=request.param) as slurm,
+        FaultyPolicyd(slurm.paths.policyd_socket) as far,
+    ):
+        yield Lab(slurm, far)
+
+
+@pytest.fixture(params=["open", "closed"])
+def lab(request: pytest.FixtureRequest, running: Lab) -> Iterator[Lab]:
+    """The cluster in one mode; after the test all is well again."""
+    if running.mode != request.param:
+        running.settings(request.param)
+    yield running
+    running.far.start()
+    running.far.fault("none")
+    running.check_recovered()
+
+
+class TestPolicyd:
+    def failing(self, lab: Lab) -> None:
+        before = lab.counted()
+        lab.submit().check(lab)
+        assert lab.counted() == before + 1
+
+    def test_absent(self, lab):
+        lab.far.kill()
+        self.failing(lab)
+
+    def test_frozen(self, lab):
+        lab.submit()
+        lab.far.freeze()
+        try:
+            self.failing(lab)
+        finally:
+            lab.far.thaw()
+
+    @pytest.mark.parametrize("fault", ANSWERED)
+    def test_a_wrong_answer(self, lab, fault):
+        lab.far.fault(fault)
+        self.failing(lab)
+
+    def test_a_late_answer_is_nobodys(self, lab):
+        lab.far.fault("slow")
+        self.failing(lab)
+        lab.far.fault("none")
+        lab.check_recovered()
+        time.sleep(LATE_S - DEADLINE_S)  # it is written by now, to a connection that is gone
+        lab.check_recovered()
+
+    def test_a_second_answer_is_not_taken_for_the_next_jobs(self, lab):
+        lab.submit()
+        lab.far.fault("twice")
+        assert SAID in lab.submit().done.stderr
+        lab.far.fault("none")
+        before = lab.counted()
+        after = lab.submit()
+        after.check(lab)
+        assert "answer to another request" in after.done.stderr
+        assert lab.counted() == before + 1
+
+    def test_killed_and_started_again_costs_no_job_its_policy(self, lab):
+        lab.submit()
+        lab.far.kill()
+        lab.far.start()
+        lab.check_recovered()
+
+    def test_jobs_without_gpus_do_not_notice(self, lab):
+        lab.far.kill()
+        done = lab.slurm.sbatch(["--begin=now+1hour"], "true")
+        assert (done.returncode, done.stderr) == (0, "")
+
+    @pytest.mark.parametrize("program", ["srun", "salloc"])
+    def test_interactive(self, lab, program):
+        lab.far.fault("garbage")
+        before = lab.counted()
+        done = lab.slurm.run([program, f"--gres={ASKED}", "true"], user="ada")
+        assert done.stderr.count(NOT_APPLIED) == 1
+        assert (done.returncode == 0) == (lab.mode == "open")
+        assert lab.counted() == before + 1
+
+    def test_a_change_of_a_pending_job(self, lab):
+        job = lab.submit().job
+        lab.far.fault("garbage")
+        change = ["scontrol", "update", f"JobId={job['JobId']}", "TimeLimit=5"]
+        done = lab.slurm.run(change, user="ada")
+        told = NOT_APPLIED in done.stderr
+        assert told == (lab.slurm.release >= "23.02")  # earlier ones keep it from the user
+        if lab.mode == "open":
+            assert done.returncode == 0
+            assert lab.show(int(job["JobId"]))["TimeLimit"] == "00:05:00"
+        else:
+            assert done.returncode != 0
+            assert lab.show(int(job["JobId"]))["TimeLimit"] == job["TimeLimit"]
+
+
+class TestHook:
+    def test_a_write_that_fails_takes_the_others_back(self, lab):
+        mode = lab.mode
+        lab.settings(mode, site_script=lab.site(SABOTAGE))
+        before = lab.counted()
+        lab.submit().check(lab)
+        assert lab.counted() == before + 1
+        assert "sabotage at admin_comment" in lab.log()
+        lab.settings(mode)
+
+    def test_loaded_anew_it_connects_anew(self, lab):
+        lab.check_recovered()
+        before = lab.far.fault("none")
+        lab.check_recovered()
+        assert lab.far.fault("none") == before
+        load_anew(lab.slurm.paths)
+        lab.check_recovered()
+        assert lab.far.fault("none") == before + 1
+
+
+class TestSiteScript:
+    @pytest.mark.parametrize("order", ["before", "after"])
+    def test_an_error_in_it_is_the_fail_mode(self, lab, order):
+        mode = lab.mode
+        text = "function slurm_job_submit() error('site bug') end"
+        lab.settings(mode, site_script=lab.site(text), site_order=order)
+        before = lab.counted(SITE_FAILED)
+        done = lab.submit()
+        assert done.done.stderr.count(SITE_FAILED) == 1
+        assert lab.counted(SITE_FAILED) == before + 1
+        assert "site bug" in lab.log()
+        # What is sound goes on: ours has judged the job.
+        given = None if mode == "closed" else lab.spelled(GIVEN)
+        assert done.job.get("TresPerNode") == given
+        lab.settings(mode)
+
+
+@pytest.fixture
+def one(running: Lab) -> Lab:
+    """The cluster where the mode does not matter."""
+    running.settings("open")
+    running.check_recovered()
+    return running
+
+
+class TestFile:
+    """slurmctld loads job_submit.lua when its time is later than that of the one it has."""
+
+    def install(self, lab: Lab, text: str, *, age_s: float) -> None:
+        script = lab.slurm.paths.etc / "job_submit.lua"
+        before = script.stat().st_mtime if script.exists() else time.time() + 100
+        script.write_text(text)
+        os.utime(script, (before - age_s, before - age_s))
+
+    @pytest.fixture
+    def script(self, one: Lab) -> Iterator[Path]:
+        path = one.slurm.paths.etc / "job_submit.lua"
+        good, times = path.read_text(), path.stat().st_mtime
+        yield path
+        path.write_text(good)
+        os.utime(path, (times + 10, times + 10))
+        one.check_recovered()
+
+    def test_deleted_the_one_in_use_goes_on(self, one, script):
+        script.unlink()
+        one.check_recovered()
+
+    def test_broken_the_last_one_goes_on(self, one, script):
+        self.install(one, "this is no Lua", age_s=-5)
+        one.check_recovered()
+        assert "job_submit.lua" in one.log()
+
+    def test_an_older_one_is_not_loaded_until_it_is_touched(self, one, script):
+        """A package or rsync keeps the file's time; the Ansible role touches it last."""
+        refusing = "function slurm_job_submit() return 2072 end\nslurm_job_modify = "
+        self.install(one, refusing + "slurm_job_submit\nreturn 0\n", age_s=60)
+        one.check_recovered()
+        os.utime(script, (script.stat().st_mtime + 65, script.stat().st_mtime + 65))
+        assert one.submit().job == {}
+
+
+@pytest.mark.parametrize("running", [HOST_RELEASE], indirect=True)
+class TestSiteOrder:
+    """One release is enough: the order is our hook's doing, not Slurm's."""
+
+    SEEN = "function slurm_job_submit(j) j.comment = j.tres_per_node return 0 end"
+
+    @pytest.fixture
+    def here(self, one: Lab) -> Iterator[Lab]:
+        yield one
+        one.settings("open")
+
+    @pytest.mark.parametrize(("order", "seen"), [("before", ASKED), ("after", GIVEN)])
+    def test_the_later_sees_what_the_earlier_made(self, here, order, seen):
+        here.settings("open", site_script=here.site(self.SEEN), site_order=order)
+        done = here.submit()
+        assert done.job["Comment"] == here.spelled(seen)
+        assert done.job["TresPerNode"] == here.spelled(GIVEN)
+
+    @pytest.mark.parametrize("order", ["before", "after"])
+    def test_its_refusal_refuses_with_its_own_words(self, here, order):
+        text = (
+            "function slurm_job_submit() slurm.log_user('%s', 'site says no') return 2015 end\n"
+            "function slurm_job_modify() return slurm.ERROR end"
+        )
+        job = here.submit().job
+        here.settings("open", site_script=here.site(text), site_order=order)
+        done = here.submit()
+        assert done.job == {}
+        assert "site says no" in done.done.stderr
+        assert (SAID in done.done.stderr) == (order == "after")
+        change = ["scontrol", "update", f"JobId={job['JobId']}", "TimeLimit=5"]
+        assert here.slurm.run(change, user="ada").returncode != 0
