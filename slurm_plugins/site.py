@@ -7,9 +7,10 @@ and comes with the package as `demo_site.toml`.
 
 from __future__ import annotations
 
+import functools
 import tomllib
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +19,7 @@ import msgspec
 from fairwatt.core.catalogue import Catalogue
 from fairwatt.core.errors import ConfigError
 from fairwatt.core.records import JobRequest
+from fairwatt.slurm_plugins.constraint import Groups, groups, holds
 from fairwatt.slurm_plugins.hostlist import named
 
 __all__ = [
@@ -108,6 +110,9 @@ class GpuType(msgspec.Struct, frozen=True):
         return self.profile is not None
 
 
+_PoolKey = tuple[str | None, str | None, str | None, int | None, Groups]
+
+
 class Pool:
     """Some nodes taken together: per type, how many devices each node has, largest first."""
 
@@ -134,6 +139,22 @@ class Pool:
         """Devices of a type per node, largest first; None: of any type."""
         return self._sums if type_ is None else self._counts.get(type_, [])
 
+    @functools.cached_property
+    def holdings(self) -> Mapping[frozenset[str | None], int]:
+        """How many nodes have GPUs of exactly these types."""
+        return Counter(held for node in self.nodes if (held := _held(node)))
+
+    @functools.cached_property
+    def marks(self) -> Mapping[str, tuple[frozenset[str | None], int]]:
+        """Per feature the GPU types that its nodes have, and how many such nodes there are."""
+        found: dict[str, tuple[frozenset[str | None], int]] = {}
+        for node in self.nodes:
+            held = _held(node)
+            for feature in node.features if held else ():
+                types, count = found.get(feature, (frozenset[str | None](), 0))
+                found[feature] = (types | held, count + 1)
+        return found
+
 
 class Site:
     """Facts with the catalogue applied; pools of nodes are kept for the next request."""
@@ -144,7 +165,9 @@ class Site:
         self.types = {name: _gpu_type(name, catalogue) for name in names}
         self.catalogue = catalogue
         self.partitions = {part.name: part for part in facts.partitions}
-        self._pools: dict[tuple[str | None, str | None, str | None, int | None], Pool] = {}
+        self._features = frozenset(name for node in facts.nodes for name in node.features)
+        self._pools: dict[_PoolKey, Pool] = {}
+        self._holders: dict[str | None, tuple[str, ...]] = {}
         self._node_names = frozenset(node.name for node in facts.nodes)
 
     @property
@@ -186,6 +209,8 @@ class Site:
         place = f"partition {partition}" if partition else "this cluster"
         if request.req_nodes:
             place += f" on {request.req_nodes}"
+        if self._asked_features(request.features):
+            place += f" with -C {request.features}"
         return f"{place} without {request.exc_nodes}" if request.exc_nodes else place
 
     def pool(self, request: JobRequest) -> Pool:
@@ -199,6 +224,7 @@ class Site:
             request.req_nodes,
             request.exc_nodes,
             request.max_nodes if request.req_nodes else None,
+            self._asked_features(request.features),
         )
         pool = self._pools.get(key)
         if pool is None:
@@ -208,27 +234,47 @@ class Site:
             self._pools[key] = pool
         return pool
 
-    def partitions_with(self, type_: str | None) -> list[str]:
+    def partitions_with(self, type_: str | None) -> tuple[str, ...]:
         """Partitions that hold a GPU of this type (None: any GPU), open and small ones first."""
+        found = self._holders.get(type_)
+        if found is None:
+            found = self._partitions_with(type_)
+            if type_ is None or type_ in self.types:  # other names are the users' to choose
+                self._holders[type_] = found
+        return found
+
+    def _partitions_with(self, type_: str | None) -> tuple[str, ...]:
         sizes: Counter[str] = Counter()
         holders: set[str] = set()
         for node in self.facts.nodes:
             sizes.update(node.partitions)
             if any(type_ is None or stock.type == type_ for stock in node.gpus):
                 holders.update(node.partitions)
-        return [
+        return tuple(
             part.name
             for part in sorted(
                 self.facts.partitions, key=lambda p: (not p.open, sizes[p.name], p.name)
             )
             if part.name in holders
-        ]
+        )
+
+    def _asked_features(self, constraint: str | None) -> Groups:
+        """The groups of a constraint that these facts can judge: those of known features."""
+        known = (group for group in groups(constraint) or () if group <= self._features)
+        return tuple(known)
 
     def _reachable(
-        self, partition: str | None, required: str | None, excluded: str | None, most: int | None
+        self,
+        partition: str | None,
+        required: str | None,
+        excluded: str | None,
+        most: int | None,
+        features: Groups,
     ) -> list[Node]:
         wanted = None if partition is None else set(partition.split(","))
         nodes = [n for n in self.facts.nodes if wanted is None or wanted & set(n.partitions)]
+        if features:
+            nodes = [node for node in nodes if holds(features, node.features)]
         if excluded:
             out = named(excluded, self._node_names)
             nodes = [node for node in nodes if node.name not in out]
@@ -273,6 +319,10 @@ def _listed(name: str | None, allowed: tuple[str, ...] | None, denied: tuple[str
     if name is None:
         return allowed is None and not denied
     return name not in denied and (allowed is None or name in allowed)
+
+
+def _held(node: Node) -> frozenset[str | None]:
+    return frozenset(stock.type for stock in node.gpus)
 
 
 def _gpu_type(name: str | None, catalogue: Catalogue) -> GpuType:
