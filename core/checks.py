@@ -62,8 +62,10 @@ def _slurm(config: Config) -> list[Finding]:
 def _slurm_backend(config: Config) -> list[Finding]:
     if _slurm(config):
         return []
-    chosen = _client(config).chosen
-    return [Finding(f"Slurm is asked through {chosen.name}: {chosen.reason}", "", "info")]
+    client = _client(config)
+    client.snapshot()  # what pyslurm cannot read is found out by reading
+    text = f"Slurm is asked through {client.chosen.name}: {client.chosen.reason}"
+    return [Finding(text, "", "info")]
 
 
 def _gpu_accounting(config: Config) -> list[Finding]:

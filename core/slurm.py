@@ -8,6 +8,7 @@ pyslurm names settings otherwise than slurm.conf does.
 
 from __future__ import annotations
 
+import logging
 import re
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -34,8 +35,12 @@ __all__ = [
 ]
 
 SNAPSHOT_TRIES = 3
-_SHAPE_ERRORS = (msgspec.DecodeError, KeyError, TypeError, ValueError, GrammarError)
+_SHAPE_ERRORS = (
+    *(msgspec.DecodeError, GrammarError),
+    *(AttributeError, KeyError, TypeError, ValueError),
+)
 _Fact = TypeVar("_Fact")
+_log = logging.getLogger(__name__)
 
 
 class SlurmBackend(Protocol):
@@ -96,15 +101,15 @@ class SlurmClient:
 
     def nodes(self) -> list[NodeFacts]:
         """Return all nodes."""
-        return _read("nodes", self.chosen.backend.nodes)
+        return self._ask("nodes", lambda backend: backend.nodes())
 
     def partitions(self) -> list[PartitionFacts]:
         """Return all partitions that this user may see."""
-        return _read("partitions", self.chosen.backend.partitions)
+        return self._ask("partitions", lambda backend: backend.partitions())
 
     def reservations(self) -> dict[str, str]:
         """Return the partition of each reservation by its name; "" where it has none."""
-        return _read("reservations", self.chosen.backend.reservations)
+        return self._ask("reservations", lambda backend: backend.reservations())
 
     def snapshot(self) -> Snapshot:
         """Return nodes, partitions and reservations that fit together.
@@ -128,6 +133,17 @@ class SlurmClient:
             place="Slurm's partitions",
             remedy="read again when slurmctld has settled; see its log for what updates them",
         )
+
+    def _ask(self, what: str, ask: Callable[[SlurmBackend], _Fact]) -> _Fact:
+        """Ask the backend; with "auto" the command line reads what pyslurm cannot."""
+        try:
+            return _read(what, lambda: ask(self.chosen.backend))
+        except SlurmError as error:
+            if self._wanted != "auto" or self.chosen.backend is self._cli:
+                raise
+            _log.warning("pyslurm is not used any more: %s", error)
+            self.chosen = ChosenBackend("cli", f"pyslurm cannot read {error.place}", self._cli)
+        return _read(what, lambda: ask(self._cli))
 
     def config(self) -> dict[str, str]:
         """Return the controller's settings by the names of slurm.conf, as texts."""

@@ -5,10 +5,12 @@ pyslurm is optional, GPL-2.0-only and not part of fairwatt. What one has to know
 
 - Importing it ends the whole process where libslurm finds no slurm.conf, and it works with one
   cluster per process. So `why_unusable` looks for the file, then lets a child process try.
-- It works with servers of its own Slurm release and of the two after it only.
+- It works with no server that is older than itself, and holds the interpreter lock while it waits
+  for an answer: a daemon lets a child ask (slurm_plugins/facts.py).
 - Its import changes how this process loads every later library (RTLD_DEEPBIND): undone here.
-- An empty list of who is denied reads ["ALL"]. A node's GRES are a dict: an entry without a count
-  (`gpu:a100`, which a node that never registered may have) is missing, and sockets are lost.
+- An empty list of who is denied reads ["ALL"].
+- A node's GRES are a dict without the sockets (`(S:0-1)`), and a GRES that is not consumed
+  (`bandwidth:lustre:no_consume:4G`) is a ValueError.
 """
 
 from __future__ import annotations

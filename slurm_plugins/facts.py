@@ -2,7 +2,8 @@
 """Reads the cluster's facts from Slurm; as a program, prints them as JSON.
 
 policyd runs it as a child process: reading a thousand nodes' JSON would hold the interpreter
-lock for longer than a submission may wait. Usage: python -m fairwatt.slurm_plugins.facts [CONF]
+lock for longer than a submission may wait, and pyslurm holds it while it waits for an answer.
+Usage: python -m fairwatt.slurm_plugins.facts [CONF [BACKEND]]
 """
 
 from __future__ import annotations
@@ -21,14 +22,14 @@ __all__ = ["from_child", "from_slurm"]
 CHILD_TIMEOUT_S = 60.0
 
 
-def from_slurm(slurm_conf: str | None) -> Facts:
-    """Ask slurmctld for nodes, partitions and reservations.
+def from_slurm(slurm_conf: str | None, backend: str = "auto") -> Facts:
+    """Ask slurmctld for nodes, partitions and reservations; `backend` as site.slurm_backend.
 
     Raises:
         CommandError: it does not answer.
         SlurmError: its answer has no known shape.
     """
-    found = SlurmClient(slurm_conf).snapshot()
+    found = SlurmClient(slurm_conf, backend).snapshot()
     return Facts(
         nodes=tuple(_node(node) for node in found.nodes),
         partitions=tuple(_partition(part) for part in found.partitions),
@@ -36,14 +37,14 @@ def from_slurm(slurm_conf: str | None) -> Facts:
     )
 
 
-def from_child(slurm_conf: str | None) -> Facts:
+def from_child(slurm_conf: str | None, backend: str = "auto") -> Facts:
     """Ask slurmctld in a child process, which keeps this one's interpreter free.
 
     Raises:
         CommandError: the child failed; its message is the child's.
         msgspec.MsgspecError: it printed something else.
     """
-    argv = [sys.executable, "-m", "fairwatt.slurm_plugins.facts", slurm_conf or ""]
+    argv = [sys.executable, "-m", "fairwatt.slurm_plugins.facts", slurm_conf or "", backend]
     return decode_facts(call(argv, timeout_s=CHILD_TIMEOUT_S).stdout)
 
 
@@ -80,8 +81,9 @@ def _minutes(seconds: int | None) -> int | None:
 
 def main(argv: list[str]) -> int:
     """Print the facts of the cluster of `argv[1]` (a slurm.conf); 1 with a message on failure."""
+    slurm_conf, backend = [*argv[1:], "", ""][:2]
     try:
-        facts = from_slurm(argv[1] if len(argv) > 1 and argv[1] else None)
+        facts = from_slurm(slurm_conf or None, backend or "auto")
     except FairwattError as error:
         sys.stderr.write(f"{error}\n")
         return 1

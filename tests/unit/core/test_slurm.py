@@ -210,6 +210,31 @@ def test_a_snapshot_of_what_never_rests() -> None:
         client_of(Changing("a", "b", "c", "d")).snapshot()
 
 
+class Unreadable(Changing):
+    """pyslurm on a cluster with a GRES that it cannot read."""
+
+    def nodes(self) -> list[NodeFacts]:
+        raise ValueError("invalid literal for int() with base 10: 'no_consume'")
+
+
+def test_what_pyslurm_cannot_read_the_command_line_reads(play: Play) -> None:
+    play(scontrol=new_scontrol("26.05"))
+    client = SlurmClient(backend="auto")
+    client.chosen = ChosenBackend("pyslurm", "", Unreadable("a"))
+    assert len(client.nodes()) == 4
+    assert (client.chosen.name, client.chosen.reason) == (
+        "cli",
+        "pyslurm cannot read Slurm's nodes",
+    )
+
+
+def test_what_pyslurm_cannot_read_is_an_error_where_it_is_wanted() -> None:
+    client = SlurmClient(backend="pyslurm")
+    client.chosen = ChosenBackend("pyslurm", "", Unreadable("a"))
+    with pytest.raises(SlurmError, match=r"Slurm's nodes: .*no_consume"):
+        client.nodes()
+
+
 def new_node(**changes: Any) -> str:
     node = {
         "name": "n1",
