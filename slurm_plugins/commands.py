@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import click
@@ -13,6 +14,8 @@ from fairwatt.core import logs
 
 __all__ = ["explain", "policyd"]
 
+_JOB_ID = re.compile(r"[0-9]+(?:_[0-9]+|\+[0-9]+)?")
+
 
 @click.command(context_settings={"ignore_unknown_options": True})
 @click.option(
@@ -22,23 +25,33 @@ __all__ = ["explain", "policyd"]
     help="JSON or TOML file with nodes and partitions; default: Slurm, else the demo site.",
 )
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
-@click.argument("flags", nargs=-1, type=click.UNPROCESSED)
-def explain(site_file: Path | None, as_json: bool, flags: tuple[str, ...]) -> None:
-    """Say what each rule would do to a job with sbatch's FLAGS. Submits nothing.
+@click.argument("words", nargs=-1, type=click.UNPROCESSED)
+def explain(site_file: Path | None, as_json: bool, words: tuple[str, ...]) -> None:
+    """Say what each rule would do to a job. Submits nothing.
 
-    Example: fairwatt explain -- --gres=gpu:20gb:1 -n1
-    """
+    WORDS are sbatch's flags, flags and a script with #SBATCH lines, or a job's number.
+
+    \b
+    fairwatt explain -- --gres=gpu:20gb:1 -n1
+    fairwatt explain -- -p gpu train.sh
+    fairwatt explain 4711
+    """  # noqa: D301 (click reads \b)
     from fairwatt.slurm_plugins import explain as explaining
-    from fairwatt.slurm_plugins.sbatch_flags import job_fields, passed_over
 
     config = config_module.load(config_module.find())
-    explanation = explaining.explain_job(job_fields(flags), site_file, config)
+    if len(words) == 1 and _JOB_ID.fullmatch(words[0]):
+        past = explaining.past_job(words[0], config)
+        explanation = explaining.explain_job(past.fields, site_file, config, past.recorded)
+        rest: list[str] = []
+    else:
+        fields, rest = explaining.submission(words)
+        explanation = explaining.explain_job(fields, site_file, config)
     if as_json:
         click.echo(msgspec.json.format(msgspec.json.encode(explanation)).decode())
-    else:
-        click.echo(explaining.as_text(explanation))
-        if rest := passed_over(flags):
-            click.echo(f"note      not looked at: {' '.join(rest)}; only sbatch can judge that")
+        return
+    click.echo(explaining.as_text(explanation))
+    if rest:
+        click.echo(f"note      not looked at: {' '.join(rest)}; only sbatch can judge that")
 
 
 @click.command()

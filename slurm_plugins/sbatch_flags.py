@@ -10,13 +10,14 @@ from __future__ import annotations
 import re
 import shlex
 from collections.abc import Mapping, Sequence
+from pathlib import PurePath
 from typing import Any
 
 import click
 
 from fairwatt.core.errors import GrammarError
 
-__all__ = ["as_flags", "job_fields", "passed_over"]
+__all__ = ["as_flags", "command_flags", "job_fields", "passed_over", "script_of"]
 
 _NODES = re.compile(r"([0-9]+)(?:-([0-9]+))?")
 _TIME = re.compile(r"(?:([0-9]+)-)?([0-9]+)(?::([0-9]+))?(?::([0-9]+))?")
@@ -28,7 +29,16 @@ _TEXTS = {
     "nodelist": "-w",
     "exclude": "-x",
 }
-_FIELD = {"constraint": "features", "nodelist": "req_nodes", "exclude": "exc_nodes"}
+_FIELD = {
+    "constraint": "features",
+    "nodelist": "req_nodes",
+    "exclude": "exc_nodes",
+    "array": "array_inx",
+}
+_COMMANDS = ("sbatch", "srun", "salloc")
+_COUNTS = ("num_tasks", "cpus_per_task", "ntasks_per_node", "ntasks_per_gpu")
+_MEMORY = re.compile(r"([0-9]+)([KMGT]?)B?", re.IGNORECASE)
+_MIB = {"K": 1 / 1024, "": 1, "M": 1, "G": 1024, "T": 1024**2}
 _GPU_FIELDS = {
     "gpus": "tres_per_job",
     "gpus_per_task": "tres_per_task",
@@ -49,6 +59,13 @@ _parser = click.Command(
         click.Option(["-c", "--cpus-per-task"], type=click.IntRange(1)),
         click.Option(["--ntasks-per-node"], type=click.IntRange(1)),
         click.Option(["--ntasks-per-gpu"], type=click.IntRange(1)),
+        click.Option(["--tres-per-task"]),
+        click.Option(["--cpus-per-gpu"], type=click.IntRange(1)),
+        click.Option(["--mem"]),
+        click.Option(["--mem-per-cpu"]),
+        click.Option(["--mem-per-gpu"]),
+        click.Option(["--exclusive"], is_flag=True),
+        click.Option(["-a", "--array"]),
         click.Option(["--reservation"]),
         click.Option(["-N", "--nodes"]),
         click.Option(["-t", "--time"]),
@@ -74,6 +91,11 @@ _SHOWN = {
     "req_nodes": "-w {}",
     "exc_nodes": "-x {}",
     "reservation": "--reservation={}",
+    "cpus_per_tres": "--cpus-per-gpu={}",
+    "min_mem_per_node": "--mem={}M",
+    "min_mem_per_cpu": "--mem-per-cpu={}M",
+    "mem_per_tres": "--mem-per-gpu={}M",
+    "array_inx": "-a {}",
 }
 
 
@@ -82,21 +104,43 @@ def job_fields(flags: Sequence[str]) -> dict[str, str | int | float]:
 
     Raises:
         click.UsageError: a flag lacks its value, or a number is none.
-        GrammarError: --nodes or --time cannot be read.
+        GrammarError: --nodes, --time or an amount of memory cannot be read.
     """
     given = _parser.make_context("sbatch", list(flags)).params
-    fields: dict[str, str | int | float] = {**_tres(given)}
-    for name in ("num_tasks", "cpus_per_task", "ntasks_per_node", "ntasks_per_gpu"):
+    fields: dict[str, str | int | float] = {**_tres(given), **_memory(given)}
+    for name in _COUNTS:
         if given[name] is not None:
             fields[name] = given[name]
-    for name in (*_TEXTS, "reservation"):
+    for name in (*_TEXTS, "reservation", "array"):
         if given[name]:
             fields[_FIELD.get(name, name)] = given[name]
     if given["nodes"]:
         fields["min_nodes"], fields["max_nodes"] = _nodes(given["nodes"])
     if given["time"]:
         fields["time_limit"] = _minutes(given["time"])
+    if given["cpus_per_gpu"]:
+        fields["cpus_per_tres"] = f"gres/gpu:{given['cpus_per_gpu']}"
+    if given["exclusive"]:
+        fields["shared"] = 0
     return fields
+
+
+def _memory(given: dict[str, Any]) -> dict[str, str | int | float]:
+    fields: dict[str, str | int | float] = {}
+    if given["mem"]:
+        fields["min_mem_per_node"] = _mib(given["mem"])
+    if given["mem_per_cpu"]:
+        fields["min_mem_per_cpu"] = _mib(given["mem_per_cpu"])
+    if given["mem_per_gpu"]:
+        fields["mem_per_tres"] = f"gres/gpu:{_mib(given['mem_per_gpu'])}"
+    return fields
+
+
+def _mib(value: str) -> int:
+    match = _MEMORY.fullmatch(value)
+    if match is None:
+        raise GrammarError("not an amount", text=value, part=value, remedy="--mem=16G")
+    return -int(-int(match[1]) * _MIB[match[2].upper()] // 1)
 
 
 def _tres(given: dict[str, Any]) -> dict[str, str]:
@@ -107,6 +151,8 @@ def _tres(given: dict[str, Any]) -> dict[str, str]:
     texts = {"tres_per_node": ",".join(per_node)}
     for flag, field in _GPU_FIELDS.items():
         texts[field] = ",".join(_gpus(given[flag] or ""))
+    if given["tres_per_task"]:
+        texts["tres_per_task"] = given["tres_per_task"]
     return {field: text for field, text in texts.items() if text}
 
 
@@ -140,27 +186,47 @@ def passed_over(flags: Sequence[str]) -> list[str]:
     return [flag for flag in rest if flag.startswith("-")]
 
 
+def script_of(flags: Sequence[str]) -> str | None:
+    """Return the first word that is no flag: where sbatch looks for the script."""
+    rest = _parser.make_context("sbatch", list(flags)).args
+    return next((word for word in rest if not word.startswith("-")), None)
+
+
+def command_flags(line: str) -> list[str]:
+    """Return the words of a submission's command line without the command.
+
+    Raises:
+        ValueError: it has an open quote.
+    """
+    words = shlex.split(line)
+    return words[1:] if words and PurePath(words[0]).name in _COMMANDS else []
+
+
 def as_flags(fields: Mapping[str, Any]) -> str:
     """Return the flags that make these job_desc fields, quoted for a shell.
 
     >>> as_flags({"partition": "mig", "tres_per_node": "gres/gpu:a100_3g.20gb:1"})
     '-p mig --gres=gpu:a100_3g.20gb:1'
     """
-    known = dict(fields)
+    known = {name: value for name, value in fields.items() if value not in (None, "")}
     least, most = known.pop("min_nodes", None), known.pop("max_nodes", None)
     if least is not None:
         known["nodes"] = least if most in (None, least) else f"{least}-{most}"
-    return " ".join(
+    shown = [
         _SHOWN[name].format(shlex.quote(_written(name, str(known[name]))))
         for name in _SHOWN
         if name in known
-    )
+    ]
+    return " ".join([*shown, *(["--exclusive"] if known.get("shared") == 0 else [])])
 
 
 def _written(field: str, text: str) -> str:
     """A field's text as a user writes it in its flag: without the server's prefixes."""
+    if field in ("cpus_per_tres", "mem_per_tres"):
+        return re.split("[:=]", text)[-1]
     if not field.startswith("tres_per_"):
         return text
-    prefix = "gres/" if field == "tres_per_node" else "gres/gpu:"
+    prefix = r"gres[/:]" if field == "tres_per_node" else r"gres[/:]gpu[:=]?"
     # Counts per task come with "=" where the server wants it; the flag takes ":".
-    return ",".join(item.removeprefix(prefix).replace("=", ":") for item in text.split(","))
+    items = (re.sub(f"^{prefix}", "", item).replace("=", ":") for item in text.split(","))
+    return ",".join(item or "1" for item in items)

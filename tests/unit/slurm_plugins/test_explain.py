@@ -13,9 +13,11 @@ import pytest
 from click.testing import CliRunner
 
 from fairwatt.core.errors import ConfigError, GrammarError
+from fairwatt.slurm_plugins import explain as explaining
 from fairwatt.slurm_plugins import messages
 from fairwatt.slurm_plugins.commands import explain
 from fairwatt.slurm_plugins.explain import DEMO_SITE
+from fairwatt.slurm_plugins.history import PastJob
 from fairwatt.slurm_plugins.sbatch_flags import as_flags, job_fields, passed_over
 
 REPOSITORY = Path(__file__).parents[3]
@@ -37,7 +39,17 @@ REPOSITORY = Path(__file__).parents[3]
             "-C a100|h100 -w n1 -x n2",
             {"features": "a100|h100", "req_nodes": "n1", "exc_nodes": "n2"},
         ),
-        ("--ntasks-per-node=4 --mem=4G job.sh arg", {"ntasks_per_node": 4}),
+        ("--ntasks-per-node=4 --mem=4G", {"ntasks_per_node": 4, "min_mem_per_node": 4096}),
+        ("--mem-per-cpu=1500 -n2", {"min_mem_per_cpu": 1500, "num_tasks": 2}),
+        (
+            "--mem-per-gpu=16G --cpus-per-gpu=8 -G1",
+            {
+                "mem_per_tres": "gres/gpu:16384",
+                "cpus_per_tres": "gres/gpu:8",
+                "tres_per_job": "gres/gpu:1",
+            },
+        ),
+        ("--exclusive -a 1-9", {"shared": 0, "array_inx": "1-9"}),
         ("-t 30", {"time_limit": 30}),
         ("-t 30:30", {"time_limit": 31}),
         ("-t 1:00:00", {"time_limit": 60}),
@@ -50,12 +62,21 @@ def test_flags_and_back(flags, fields):
     assert job_fields(shlex.split(as_flags(fields))) == fields
 
 
+def test_what_the_hook_writes_is_shown_as_flags_of_any_release():
+    written = {
+        "tres_per_node": "gres:gpu:1",
+        "tres_per_job": "gres/gpu",
+        "cpus_per_tres": "gres:gpu:4",
+    }
+    assert as_flags(written) == "--gpus=1 --gres=gpu:1 --cpus-per-gpu=4"
+
+
 def test_counts_per_task_are_written_as_the_flag_takes_them():
     assert as_flags({"tres_per_task": "gres/gpu:a100=2"}) == "--gpus-per-task=a100:2"
 
 
 def test_flags_that_nobody_looks_at():
-    assert passed_over(["--gpu=1", "-n1", "--mem", "4G", "job.sh"]) == ["--gpu=1", "--mem"]
+    assert passed_over(["--gpu=1", "-n1", "--nice", "4", "job.sh"]) == ["--gpu=1", "--nice"]
     assert passed_over(["--gres=gpu:1", "job.sh"]) == []
 
 
@@ -83,22 +104,34 @@ def run(monkeypatch):
     return call
 
 
-def test_every_rule_has_its_line_and_the_result_is_last_but_one(run):
+def test_rules_that_speak_have_a_line_and_the_others_are_listed(run):
     result = run("--", "--gres=gpu:20gb:1", "-n1")
     assert result.exit_code == 0
     lines = result.output.splitlines()
-    assert [line.split()[0] for line in lines] == [
-        "asked",
-        "type_spelling",
-        "memory_fit",
-        "untyped_slices",
-        "known_types",
-        "result",
-        "facts",
+    heads = [line.split()[0] for line in lines]
+    assert [head for head in heads if head != "off"] == [
+        *("asked", "memory_fit", "no", "result", "facts")
     ]
-    assert "FW101 gpu:20gb:1 -> gpu:a100_3g.20gb:1" in lines[2]
     assert lines[0] == "asked     --gres=gpu:20gb:1 -n 1"
-    assert lines[5] == "result    accepted, as if written -p mig --gres=gpu:a100_3g.20gb:1"
+    assert "FW101 gpu:20gb:1 -> gpu:a100_3g.20gb:1" in lines[1]
+    assert {"type_spelling", "known_types"} <= set(re.split("[ ,]+", lines[2]))
+    assert lines[-2] == "result    accepted, as if written -p mig --gres=gpu:a100_3g.20gb:1"
+
+
+def test_a_past_job_shows_what_was_decided_and_what_would_be_today(run, monkeypatch):
+    record = {"given": "gpu:a100_3g.20gb:1", "notes": [["FW101", "said \x1b then"], "odd"]}
+    fields = {"tres_per_job": "gres/gpu:20gb:1", "partition": "mig"}
+    past = PastJob("47_3", 1700000000, fields, record)
+    monkeypatch.setattr(explaining, "read_job", lambda job_id, conf: {"47_3": past}.get(job_id))
+    lines = run("47_3").output.splitlines()
+    assert lines[:4] == [
+        "asked     -p mig --gpus=20gb:1",
+        "at submit given gpu:a100_3g.20gb:1",
+        "at submit FW101 said ? then",
+        "today",
+    ]
+    assert lines[-2] == "result    accepted, as if written --gpus=a100_3g.20gb:1"
+    assert "no such job" in str(run("48").exception)
 
 
 def test_a_misspelt_flag_is_not_passed_over_in_silence(run):

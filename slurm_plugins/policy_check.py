@@ -1,0 +1,93 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Lint for a policy file: its text, its rules on trial requests, and its words on this site."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Literal
+
+import msgspec
+
+from fairwatt.core.errors import PolicyError
+from fairwatt.core.records import GpuAsk, JobRequest
+from fairwatt.slurm_plugins.policy_file import PolicyFile, inspect_policy, read_policy
+from fairwatt.slurm_plugins.rule import ActiveRule
+from fairwatt.slurm_plugins.site import Site
+
+__all__ = ["Problem", "check_policy", "try_rules"]
+
+
+class Problem(msgspec.Struct, frozen=True, kw_only=True):
+    """Something to mend; an `error` keeps the file from being used, a `warning` does not."""
+
+    level: Literal["error", "warning"]
+    text: str
+
+
+def check_policy(path: Path, site: Site) -> tuple[PolicyFile, list[Problem]]:
+    """Return a policy file as far as it can be used, and all that is wrong with it.
+
+    Raises:
+        ConfigError: the file cannot be read.
+        PolicyError: a site's own rule cannot be loaded.
+    """
+    policy, faults = inspect_policy(read_policy(path), str(path))
+    problems = [Problem(level="error", text=str(fault)) for fault in faults]
+    problems += [Problem(level="error", text=text) for text in _failures(policy, site)]
+    problems += [Problem(level="warning", text=text) for text in _unusual(policy)]
+    return policy, problems
+
+
+def try_rules(policy: PolicyFile, site: Site) -> None:
+    """Run every rule that is on, on trial requests, before it may judge a real job.
+
+    Raises:
+        PolicyError: a rule raises on one of them.
+    """
+    for text in _failures(policy, site):
+        raise PolicyError(text, place=policy.place, remedy="mend the rule or switch it off")
+
+
+def _failures(policy: PolicyFile, site: Site) -> Iterator[str]:
+    """One line for each rule that raises."""
+    requests = tuple(_trials(site))
+    for rule in policy.rules:
+        if rule.mode == "off":
+            continue
+        for request in requests:
+            try:
+                rule.spec.judge(request, site, rule.options)
+            except Exception as error:
+                yield f"rule {rule.name} fails on {request}: {type(error).__name__}: {error}"
+                break
+
+
+def _trials(site: Site) -> Iterator[JobRequest]:
+    """Requests of every shape on this site: each partition, type and level, and none."""
+    yield JobRequest()
+    yield JobRequest(kind="interactive", num_tasks=4, cpus_per_task=2, time_limit_min=60)
+    places = [None, *list(site.partitions)[:20]]
+    for type_ in [None, *(name for name in site.types if name), "20gb"]:
+        for partition in places:
+            ask = GpuAsk(level="node", type=type_, count=2)
+            yield JobRequest(gpus=(ask,), partition=partition, min_nodes=2, cpus_per_task=4)
+    for level in ("job", "task", "socket"):
+        ask = GpuAsk(level=level, type=None, count=1)
+        yield JobRequest(gpus=(ask,), num_tasks=3, mem_per_node_mib=4096, exclusive=True)
+
+
+def _unusual(policy: PolicyFile) -> Iterator[str]:
+    for rule in policy.rules:
+        if rule.mode == "off" and rule.options != rule.spec.options():
+            yield f"{policy.place}: rules.{rule.name} has options but is off: set mode"
+        if rule.mode != "off" and rule.spec.cpu_jobs and _is_limit(rule):
+            yield (
+                f"{policy.place}: rules.{rule.name} also judges jobs without GPUs: "
+                'the hook sends them only with jobs = "all" in fairwatt_hook.lua'
+            )
+
+
+def _is_limit(rule: ActiveRule) -> bool:
+    """Whether the site itself has switched the rule on."""
+    return rule.spec.mode == "off"
