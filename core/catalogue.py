@@ -116,7 +116,11 @@ class Catalogue:
 
     def model_of_type(self, gres_type: str) -> GpuModel | None:
         """Return the model of a whole GPU by its Slurm type (`a100`, `nvidia_h100_80gb_hbm3`)."""
-        return next(iter(self._models_of_word(_strip_vendor(_plain(gres_type)))), None)
+        return next(iter(self.models_of_type(gres_type)), None)
+
+    def models_of_type(self, gres_type: str) -> tuple[GpuModel, ...]:
+        """Return all models that a whole GPU's Slurm type can mean (`a100`: of 40 or 80 GB)."""
+        return self._models_of_word(_strip_vendor(_plain(gres_type)))
 
     def slice_type(self, gres_type: str) -> tuple[GpuModel, MigProfile] | None:
         """Read a slice's Slurm type: `a100_3g.20gb`, `nvidia_a100_1g.5gb`, `1g.5gb`; else None.
