@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The accounting room's commands: `fairwatt collector`, `fairwatt sync`, `fairwatt job`."""
+"""The accounting room's commands: `fairwatt collector`, `sync`, `job` and `decisions`."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ import os
 import pwd
 import signal
 import threading
+import time
 
 import click
 
@@ -19,7 +20,7 @@ from fairwatt.core import config as config_module
 from fairwatt.core.config import Config
 from fairwatt.core.logs import setup
 
-__all__ = ["collector", "job", "sync"]
+__all__ = ["collector", "decisions", "job", "sync"]
 
 
 @click.command()
@@ -82,6 +83,39 @@ def job(job_id: int, cluster: str | None, json_: bool) -> None:
     finally:
         db.close()
     click.echo(as_json(tables) if json_ else as_text(tables))
+
+
+@click.command()
+@click.option("--user", default=None, help="Only this user's.")
+@click.option("--refused", is_flag=True, help="Only what was refused.")
+@click.option(
+    "--since",
+    default="7d",
+    show_default=True,
+    metavar="DAYS|DATE",
+    help="From when on: so many days with today (7d), or a day (2026-03-01).",
+)
+@click.option("--json", "json_", is_flag=True, help="Print JSON instead of a table.")
+def decisions(user: str | None, refused: bool, since: str, json_: bool) -> None:
+    """Show what the submit policy decided of late: each request, its outcome and why.
+
+    Root sees all; everybody else what they see on the web page.
+    """
+    logging.basicConfig(level=logging.WARNING)
+    from fairwatt.accounting.reports.decisions import latest_decisions
+    from fairwatt.accounting.reports.period import parse_since, today_in
+    from fairwatt.accounting.reports.scope import scope_of
+
+    config = _config()
+    zone = config["site.timezone"]
+    period = parse_since(since, today_in(zone, time.time()), zone)
+    db = open_reader(config["collector.database"])
+    try:
+        scope = scope_of(db, _user(), admin=os.geteuid() == 0)
+        table = latest_decisions(db, scope, period, user=user, refused=refused)
+    finally:
+        db.close()
+    click.echo(as_json([table]) if json_ else as_text([table]))
 
 
 def _config() -> Config:

@@ -33,13 +33,13 @@ def store_decision(
     """Write one decision, inside the caller's transaction."""
     connection.execute(
         "INSERT INTO decision (node, boot_id, seq, id, t_ms, cluster, verb, uid, user, account,"
-        " partition, job_id, asked, given, accepted, notes, took_us)"
-        " VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
+        " partition, job_id, asked, given, accepted, edited, notes, took_us)"
+        " VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
         (
             *(event.node, event.boot_id, event.seq, event.id, event.t_ms, event.cluster),
             *(event.verb, event.uid, None if event.uid is None else users.get(event.uid)),
             *(event.account, event.partition, event.job_id, event.asked, event.given),
-            int(event.accepted),
+            *(int(event.accepted), int(bool(event.edits))),
             msgspec.json.encode(event.notes).decode(),
             event.took_us,
         ),

@@ -218,7 +218,7 @@ def m006_decisions(db: Database) -> None:
             id TEXT NOT NULL, t_ms INTEGER NOT NULL, cluster TEXT NOT NULL, verb TEXT NOT NULL,
             uid INTEGER, user TEXT, account TEXT, partition TEXT, job_id INTEGER,
             asked TEXT NOT NULL, given TEXT NOT NULL, accepted INTEGER NOT NULL,
-            notes TEXT NOT NULL, took_us INTEGER NOT NULL,
+            edited INTEGER NOT NULL, notes TEXT NOT NULL, took_us INTEGER NOT NULL,
             PRIMARY KEY (node, boot_id, seq)
         ) STRICT, WITHOUT ROWID""",
         "CREATE INDEX decision_id ON decision (id)",
@@ -227,9 +227,12 @@ def m006_decisions(db: Database) -> None:
         "ALTER TABLE run ADD COLUMN decision_id TEXT",
         "CREATE INDEX run_decision ON run (decision_id) WHERE decision_id IS NOT NULL",
         # Whose a decision is: a job that names no account gets the user's default one, which only
-        # the run tells, or the user's memberships where there is but one.
+        # the run tells, or the user's memberships where there is but one. No function but the
+        # core's: the schema is not trusted.
         """CREATE VIEW decision_told AS
-            SELECT d.node, d.boot_id, d.seq, d.id, d.t_ms, d.cluster, d.verb, d.uid, d.user,
+            SELECT d.node, d.boot_id, d.seq, d.id, d.t_ms, d.cluster, d.verb, d.uid,
+                COALESCE(d.user,
+                    (SELECT r.user FROM run r WHERE r.decision_id = d.id LIMIT 1)) AS user,
                 COALESCE(d.account,
                     (SELECT r.account FROM run r WHERE r.decision_id = d.id LIMIT 1),
                     (SELECT MIN(m.account) FROM membership m
@@ -238,7 +241,7 @@ def m006_decisions(db: Database) -> None:
                 COALESCE(d.job_id,
                     (SELECT COALESCE(r.array_job_id, r.job_id) FROM run r
                       WHERE r.decision_id = d.id LIMIT 1)) AS job_id,
-                d.partition, d.asked, d.given, d.accepted, d.notes, d.took_us
+                d.partition, d.asked, d.given, d.accepted, d.edited, d.notes, d.took_us
             FROM decision d""",
     )
 

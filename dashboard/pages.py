@@ -21,13 +21,16 @@ from flask import (
 from flask import make_response as respond
 from flask.typing import ResponseReturnValue
 
+from fairwatt.accounting.reports.decisions import decisions_report
 from fairwatt.accounting.reports.dept import dept_report
 from fairwatt.accounting.reports.freshness import as_of_ts, invented_by
 from fairwatt.accounting.reports.job import job_report
 from fairwatt.accounting.reports.me import me_report
+from fairwatt.accounting.reports.messages import messages_report
 from fairwatt.accounting.reports.period import Period, parse_period, today_in
 from fairwatt.accounting.reports.scope import Role, Scope, departments
-from fairwatt.accounting.store import SQLITE_INTEGER_MAX
+from fairwatt.accounting.store import SQLITE_INTEGER_MAX, data_version
+from fairwatt.core.coded import coded_messages
 from fairwatt.core.config import Config
 from fairwatt.core.errors import NotFoundError
 from fairwatt.core.records import Table
@@ -100,6 +103,22 @@ def dept(account: str) -> ResponseReturnValue:
     return _answer(f"dept-{account}", "dept.html", scope, tables, period, **shown)
 
 
+@blueprint.get("/policy")
+def policy() -> ResponseReturnValue:
+    """What did the submit policy do?"""
+    scope, period = _scope(), _period()
+    tables = decisions_report(_db(), scope, period)
+    return _answer("policy", "policy.html", scope, tables, period)
+
+
+@blueprint.get("/messages")
+def messages() -> ResponseReturnValue:
+    """What does this number mean?"""
+    return _answer(
+        "messages", "messages.html", _scope(), [messages_report(data_version(_db()))], None
+    )
+
+
 @blueprint.post("/persona")
 def persona() -> ResponseReturnValue:
     """Look through another person's eyes (demo identity only)."""
@@ -142,6 +161,7 @@ def _answer(
             "period": period,
             "periods": PERIODS,
             "tables": named,
+            "explained": coded_messages(),
         }
         return render_template(template, **frame, **context, version=tables[0].data_version)
     chosen = _chosen(tables, request.args.get("table"))

@@ -8,11 +8,10 @@ and by hour. Rollups are made from them by the same code as for real data.
 from __future__ import annotations
 
 import itertools
-import json
 import random
 import sqlite3
 import uuid
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import date, timedelta
 from typing import Any
 from zoneinfo import ZoneInfo
@@ -20,11 +19,13 @@ from zoneinfo import ZoneInfo
 import sqlite_utils
 
 from fairwatt.accounting.days import cut, day_bounds, days_between, hour_pieces, site_zone
+from fairwatt.accounting.decisions import store_decision
 from fairwatt.accounting.reports.freshness import INVENTED_KEY
 from fairwatt.accounting.store import set_meta, transaction
 from fairwatt.core.errors import StoreError
-from fairwatt.core.events import Flag
+from fairwatt.core.events import DecisionMade, Flag, encode_event
 from fairwatt.dashboard.invent import SeedRun, invent_runs
+from fairwatt.dashboard.seed_decisions import comment_of, decision_of, refusals
 from fairwatt.dashboard.university import Pool, University, load_university
 
 __all__ = ["SEED_DAYS", "seed_year"]
@@ -33,13 +34,13 @@ SEED_DAYS = 365
 FIRST_JOB_ID = 100_001
 _UNMEASURED = 0.025
 _UTIL_UNKNOWN = 0.03
-_REWRITTEN = 0.4
 
 _RUN = (
     "run_id", "cluster", "job_id", "submit_ts", "restart_cnt", "user", "uid", "account",
     "partition", "qos", "name", "state", "exit_code", "exit_signal", "eligible_ts", "start_ts",
     "end_ts", "elapsed_s", "suspended_s", "timelimit_s", "nnodes", "ncpus", "mem_mib",
-    "nodelist", "req_tres", "alloc_tres", "gpu_milli", "cpu_time_s", "decision", "origin",
+    "nodelist", "req_tres", "alloc_tres", "gpu_milli", "cpu_time_s", "decision", "decision_id",
+    "origin",
 )  # fmt: skip
 
 
@@ -70,7 +71,11 @@ def seed_year(
         _insert(connection, "membership", _memberships(university))
         _insert(connection, "device", _devices(university, runs))
         rng = random.Random(seed)  # noqa: S311 - an invented year, not a secret
-        _insert(connection, "run", _run_rows(rng, university, numbered, first_id), _RUN)
+        jobs = {run_id: FIRST_JOB_ID + run_id - first_id for run_id, _ in numbered}
+        decisions = _decisions(rng, university, numbered, jobs)
+        _insert(connection, "run", _run_rows(rng, university, numbered, jobs, decisions), _RUN)
+        _insert_decisions(connection, decisions.values())
+        _insert_decisions(connection, _refusals(rng, university, numbered, jobs))
         _insert(connection, "run_gpu", _gpu_rows(numbered))
         measured = [(run_id, run) for run_id, run in numbered if _is_measured(rng, run)]
         _insert(connection, "run_energy", _energy_rows(rng, university, measured))
@@ -131,23 +136,62 @@ def board_uuid(university: University, node: str, board: int) -> str:
     return f"GPU-{uuid.uuid5(uuid.NAMESPACE_URL, name)}"
 
 
+def _uids(university: University) -> dict[str, int]:
+    names = (name for group in university.users for name in group.names)
+    return {name: 2001 + number for number, name in enumerate(names)}
+
+
+def _decisions(
+    rng: random.Random,
+    university: University,
+    numbered: Sequence[tuple[int, SeedRun]],
+    jobs: Mapping[int, int],
+) -> dict[int, DecisionMade]:
+    """The policy's decisions by run id, where it had something to say."""
+    uids = _uids(university)
+    return {
+        run_id: made
+        for run_id, run in numbered
+        if (made := decision_of(rng, run, university.cluster, jobs[run_id], uids[run.user]))
+    }
+
+
+def _refusals(
+    rng: random.Random,
+    university: University,
+    numbered: Sequence[tuple[int, SeedRun]],
+    jobs: Mapping[int, int],
+) -> Iterator[DecisionMade]:
+    uids = _uids(university)
+    tries = [(jobs[run_id], uids[run.user], run) for run_id, run in numbered]
+    return refusals(rng, tries, university.cluster)
+
+
+def _insert_decisions(connection: sqlite3.Connection, made: Iterable[DecisionMade]) -> None:
+    """As events and what they say, as they would have come."""
+    names = {uid: name for name, uid in _uids(load_university()).items()}
+    for event in made:
+        row = (event.node, event.boot_id, event.seq, "decision", event.t_ms // 1000)
+        _insert(connection, "event", [(*row, encode_event(event).decode())])
+        store_decision(connection, event, names)
+
+
 def _run_rows(
     rng: random.Random,
     university: University,
     numbered: Sequence[tuple[int, SeedRun]],
-    first_id: int,
+    jobs: Mapping[int, int],
+    decisions: Mapping[int, DecisionMade],
 ) -> Iterator[tuple[Any, ...]]:
-    uids = {
-        name: 2001 + number
-        for number, name in enumerate(n for group in university.users for n in group.names)
-    }
+    uids = _uids(university)
     for run_id, run in numbered:
         ran = run.start_ts is not None
         cpus = 8 * run.count if run.pool else 4
         nodes = sorted({held.node for held in run.held})
         tres = _tres(run, cpus, max(1, len(nodes)))
+        made = decisions.get(run_id)
         yield (
-            run_id, university.cluster, FIRST_JOB_ID + run_id - first_id, run.submit_ts, 0,
+            run_id, university.cluster, jobs[run_id], run.submit_ts, 0,
             run.user, uids[run.user], run.account,
             run.pool.partition if run.pool else "gpu", "normal", run.name, run.state,
             _exit_code(run), 9 if run.state == "OUT_OF_MEMORY" else 0,
@@ -157,7 +201,7 @@ def _run_rows(
             ",".join(nodes) or None, tres, tres if ran else None,
             run.count * run.pool.milli if run.pool and ran else 0,
             int(run.run_s * cpus * rng.uniform(0.05, 0.95)) if ran else None,
-            _decision(rng, run), "seed",
+            comment_of(made) if made else None, made.id if made else None, "seed",
         )  # fmt: skip
 
 
@@ -168,26 +212,6 @@ def _exit_code(run: SeedRun) -> int:
 def _tres(run: SeedRun, cpus: int, nodes: int) -> str:
     gpus = f",gres/gpu={run.count},gres/gpu:{run.pool.type}={run.count}" if run.pool else ""
     return f"billing={cpus},cpu={cpus}{gpus},mem={8 * cpus}G,node={nodes}"
-
-
-def _decision(rng: random.Random, run: SeedRun) -> str | None:
-    """Some users asked by memory or in another spelling, and the hook helped."""
-    if run.pool is None or rng.random() > _REWRITTEN:
-        return None
-    given = f"gpu:{run.pool.type}:{run.count}"
-    if run.pool.whole:
-        asked = f"gpu:{run.pool.type.upper()}:{run.count}"
-        why = f"{run.pool.type} is how this cluster spells it"
-        code = "FW301"
-    else:
-        memory = run.pool.type.rpartition(".")[2]
-        asked = f"gpu:{memory}:{run.count}"
-        why = (
-            f"{run.pool.type} is the smallest that has {memory} in partition {run.pool.partition}"
-        )
-        code = "FW101"
-    note = [code, f"{asked} -> {given}: {why}"]
-    return json.dumps({"v": 1, "asked": asked, "given": given, "notes": [note]})
 
 
 def _gpu_rows(numbered: Sequence[tuple[int, SeedRun]]) -> Iterator[tuple[Any, ...]]:

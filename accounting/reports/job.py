@@ -12,6 +12,7 @@ from fairwatt.accounting.reports.columns import CARBON, column
 from fairwatt.accounting.reports.decision import read_decision
 from fairwatt.accounting.reports.flags import flag_words, method_words
 from fairwatt.accounting.reports.footprint import Footprint, footprints
+from fairwatt.accounting.reports.policy import policy_tables
 from fairwatt.accounting.reports.scope import Scope, select
 from fairwatt.accounting.reports.words import HEADLINES, duration_words, job_headlines
 from fairwatt.accounting.store import data_version
@@ -26,7 +27,7 @@ _RUN_FIELDS = (
     "run_id", "cluster", "job_id", "restart_cnt", "state", "name", "user", "account",
     "partition", "qos", "submit_ts", "eligible_ts", "start_ts", "end_ts", "elapsed_s",
     "timelimit_s", "nnodes", "ncpus", "mem_mib", "nodelist", "req_tres", "alloc_tres",
-    "cpu_time_s", "exit_code", "exit_signal", "decision",
+    "cpu_time_s", "exit_code", "exit_signal", "decision", "array_job_id",
 )  # fmt: skip
 _RUNS = (
     f"SELECT {', '.join('t.' + name for name in _RUN_FIELDS)} FROM run t"  # noqa: S608
@@ -69,7 +70,7 @@ def job_report(
     *,
     carbon_zone: str | None = None,
 ) -> list[Table]:
-    """Return the tables runs, headlines, resources, rewrite, energy and carbon of a job.
+    """Return the tables runs, headlines, resources, energy, carbon of a job, and its policy's.
 
     Runs come newest first; of an id that Slurm has used again, those of the newest job.
     `carbon_zone` is the setting carbon.zone; without it carbon is unknown.
@@ -92,7 +93,7 @@ def job_report(
         _table("runs", "What happened", _FACTS, facts, version, notes),
         _table("headlines", "Headlines", HEADLINES, headlines, version),
         _resources(runs[0], energy, version),
-        _rewrite(runs[0], version),
+        *policy_tables(db, scope, runs, version),
         _energy(energy, version),
         _carbon(runs, found, version),
     ]
@@ -227,22 +228,6 @@ def _tres_amount(text: str | None, key: str) -> int | None:
 
 def _shown(value: int | None) -> str:
     return UNKNOWN if value is None else str(value)
-
-
-def _rewrite(run: dict[str, Any], version: int) -> Table:
-    columns = (
-        column("asked", "You asked", "text", "The request as you wrote it."),
-        column("given", "Slurm got", "text", "The request as it was handed to Slurm."),
-        column("code", "Rule", "text", "Number of the message."),
-        column("reason", "Why", "text", "The reason in one sentence."),
-    )
-    decision = read_decision(run["decision"])
-    rows = (
-        [(decision.asked, decision.given, code, why) for code, why in decision.notes]
-        if decision
-        else []
-    )
-    return _table("rewrite", "What was changed, and why", columns, rows, version)
 
 
 def _energy(energy: Sequence[tuple[Any, ...]], version: int) -> Table:

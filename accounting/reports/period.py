@@ -14,7 +14,7 @@ from datetime import date, timedelta
 from fairwatt.accounting.days import day_bounds, day_of, site_zone
 from fairwatt.core.errors import ReportError
 
-__all__ = ["Period", "first_of_month", "parse_period", "today_in"]
+__all__ = ["Period", "first_of_month", "parse_period", "parse_since", "today_in"]
 
 _MAX_DAYS = 3_660
 _EARLIEST, _LATEST = date(1971, 1, 1), date(9000, 1, 1)
@@ -71,6 +71,16 @@ def parse_period(text: str, today: date, zone: str) -> Period:
     if first < _EARLIEST or until > _LATEST:
         raise ReportError("before or after all time", place="period", value=text, remedy=_REMEDY)
     return Period(first, until, zone)
+
+
+def parse_since(text: str, today: date, zone: str) -> Period:
+    """Read where a period begins that ends with today: `7d`, or a day like `2026-02-01`.
+
+    Raises:
+        ReportError: as `parse_period`.
+    """
+    is_day = re.fullmatch(r"\d{4}-\d{2}-\d{2}", text, re.ASCII) is not None
+    return parse_period(f"{text}..{today + timedelta(days=1)}" if is_day else text, today, zone)
 
 
 def today_in(zone: str, now_ts: float) -> date:

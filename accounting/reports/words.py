@@ -11,6 +11,7 @@ from fairwatt.core.units import UNKNOWN, format_carbon, format_kwh
 
 __all__ = [
     "HEADLINES",
+    "Headline",
     "dept_headlines",
     "duration_words",
     "job_headlines",

@@ -34,7 +34,7 @@ def test_every_page_route_is_covered_here(app):
     rules = {rule.rule for rule in app.url_map.iter_rules()}
     assert rules == {
         "/", "/me", "/healthz", "/persona", "/jobs/<cluster>/<int:job_id>", "/dept/<account>",
-        "/static/<path:filename>",
+        "/policy", "/messages", "/static/<path:filename>",
     }  # fmt: skip
 
 
@@ -67,6 +67,32 @@ def test_own_page_lists_own_jobs_only(visit, seeded, user):
     db.close()
     assert listed <= own
     assert bool(listed) == bool(own)
+
+
+@pytest.mark.parametrize("user", PERSONAS)
+def test_the_policy_page_lists_whose_jobs_one_may_see(visit, seeded, user):
+    may = PERSONAS[user]
+    body = json.loads(visit(user).get("/policy?format=json&period=30d").text)
+    refused = next(table for table in body["tables"] if table["name"] == "refusals")["rows"]
+    codes = next(table for table in body["tables"] if table["name"] == "codes")["rows"]
+    told = {(row["user"], row["account"]) for row in refused}
+    db = sqlite3.connect(seeded)
+    everyone = set(db.execute("SELECT DISTINCT user, account FROM decision WHERE NOT accepted"))
+    counts = db.execute("SELECT user, account, COUNT(*) FROM decision GROUP BY 1, 2").fetchall()
+    db.close()
+
+    def allowed(name, account):
+        return may["own"] is None or name in may["own"] or account in may["accounts"]
+
+    assert told == {pair for pair in everyone if allowed(*pair)}
+    assert len(everyone) > 3
+    assert sum(row["count"] for row in codes) == sum(n for *who, n in counts if allowed(*who))
+
+
+def test_everybody_may_read_what_the_messages_mean(visit):
+    body = json.loads(visit("ada").get("/messages?format=json").text)
+    known = {row["code"]: row for row in body["tables"][0]["rows"]}
+    assert known["FW302"]["remedy"] == "Use one of the types that the message names."
 
 
 def test_a_department_s_pages_name_no_other_account(visit):

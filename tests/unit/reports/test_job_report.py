@@ -48,9 +48,11 @@ def test_facts_and_what_was_used(store):
 
 def test_rewrite_names_both_sides_and_the_reason(store):
     add_run(store, decision=DECISION)
-    assert named(report(store), "rewrite").records() == [
-        {"asked": "gpu:20gb:1", "given": "gpu:m_3g.20gb:1", "code": "FW101", "reason": "because"}
-    ]
+    row = named(report(store), "rewrite").records()[0]
+    assert (row["asked"], row["given"]) == ("gpu:20gb:1", "gpu:m_3g.20gb:1")
+    assert (row["rule"], row["mode"], row["code"], row["reason"]) == (
+        None, "enforce", "FW101", "because",
+    )  # fmt: skip
 
 
 def test_untouched_job_has_no_rewrite(store):
