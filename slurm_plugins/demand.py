@@ -54,19 +54,19 @@ def demand(request: JobRequest, asks: Iterable[GpuAsk]) -> Demand:
 
 def shortfall(need: Demand, pool: Pool, type_: str | None) -> Shortfall | None:
     """Say what the pool lacks for a demand of one type (None: any type); None: nothing."""
-    counts = pool.counts(type_)
-    most = counts[0] if counts else 0
+    groups, most = pool.groups(type_), pool.most(type_)
     if need.per_node > most:
         return Shortfall("node", need.per_node, most)
-    able = sum(count >= need.per_node for count in counts)
+    able = sum(nodes for count, nodes in groups if count >= need.per_node)
     if need.nodes > able:
         return Shortfall("all", need.per_node * need.nodes, need.per_node * able)
-    if need.total > sum(counts):
-        return Shortfall("all", need.total, sum(counts))
+    total = sum(count * nodes for count, nodes in groups)
+    if need.total > total:
+        return Shortfall("all", need.total, total)
     return None
 
 
-def retyped(request: JobRequest, types: Mapping[str | None, str]) -> JobRequest:
+def retyped(request: JobRequest, types: Mapping[str | None, str | None]) -> JobRequest:
     """The request with GPU types replaced; entries that become alike are added up."""
     merged: dict[tuple[str, str | None], GpuAsk] = {}
     for ask in request.gpus:

@@ -7,10 +7,9 @@ and comes with the package as `demo_site.toml`.
 
 from __future__ import annotations
 
-import functools
 import tomllib
-from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections import OrderedDict
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +19,8 @@ from fairwatt.core.catalogue import Catalogue
 from fairwatt.core.errors import ConfigError
 from fairwatt.core.records import JobRequest
 from fairwatt.slurm_plugins.constraint import Groups, groups, holds
-from fairwatt.slurm_plugins.hostlist import named
+from fairwatt.slurm_plugins.hostlist import NodeNames
+from fairwatt.slurm_plugins.pool import Node, Pool, Stock, by_kind
 
 __all__ = [
     "Facts",
@@ -34,28 +34,11 @@ __all__ = [
     "decode_facts",
 ]
 
-MAX_POOLS = 256
+MAX_POOLS = 64
+"""Pools of node lists that are kept; on the largest clusters each takes some 100 KB."""
 
 
-class Stock(msgspec.Struct, frozen=True):
-    """`count` devices of one GRES type on a node; `type` None when the node gives none."""
-
-    type: str | None
-    count: int
-
-
-class Node(msgspec.Struct, frozen=True):
-    """A node as slurm.conf describes it, whatever its present state; None: not known."""
-
-    name: str
-    partitions: tuple[str, ...]
-    gpus: tuple[Stock, ...] = ()
-    cpus: int | None = None
-    mem_mib: int | None = None
-    features: tuple[str, ...] = ()
-
-
-class Partition(msgspec.Struct, frozen=True):
+class Partition(msgspec.Struct, frozen=True, gc=False):
     """A partition; `open` when every account, QOS and group may use it.
 
     Times are in minutes, None: no limit or not known. `accounts` None: all but `denied_accounts`.
@@ -113,51 +96,8 @@ class GpuType(msgspec.Struct, frozen=True):
 _PoolKey = tuple[str | None, str | None, str | None, int | None, Groups]
 
 
-class Pool:
-    """Some nodes taken together: per type, how many devices each node has, largest first."""
-
-    def __init__(self, nodes: Iterable[Node]) -> None:
-        self.nodes = tuple(nodes)
-        counts: dict[str | None, list[int]] = {}
-        sums: list[int] = []
-        for node in self.nodes:
-            held: Counter[str | None] = Counter()
-            for stock in node.gpus:
-                held[stock.type] += stock.count
-            for type_, count in held.items():
-                counts.setdefault(type_, []).append(count)
-            sums.append(sum(held.values()))
-        self._counts = {type_: sorted(c, reverse=True) for type_, c in counts.items()}
-        self._sums = sorted(sums, reverse=True)
-
-    @property
-    def types(self) -> list[str | None]:
-        """The GRES types present, in name order, an unnamed one first."""
-        return sorted(self._counts, key=lambda type_: type_ or "")
-
-    def counts(self, type_: str | None) -> list[int]:
-        """Devices of a type per node, largest first; None: of any type."""
-        return self._sums if type_ is None else self._counts.get(type_, [])
-
-    @functools.cached_property
-    def holdings(self) -> Mapping[frozenset[str | None], int]:
-        """How many nodes have GPUs of exactly these types."""
-        return Counter(held for node in self.nodes if (held := _held(node)))
-
-    @functools.cached_property
-    def marks(self) -> Mapping[str, tuple[frozenset[str | None], int]]:
-        """Per feature the GPU types that its nodes have, and how many such nodes there are."""
-        found: dict[str, tuple[frozenset[str | None], int]] = {}
-        for node in self.nodes:
-            held = _held(node)
-            for feature in node.features if held else ():
-                types, count = found.get(feature, (frozenset[str | None](), 0))
-                found[feature] = (types | held, count + 1)
-        return found
-
-
 class Site:
-    """Facts with the catalogue applied; pools of nodes are kept for the next request."""
+    """Facts with the catalogue applied, pooled by partition; pools of node lists are kept."""
 
     def __init__(self, facts: Facts, catalogue: Catalogue) -> None:
         self.facts = facts
@@ -165,15 +105,20 @@ class Site:
         self.types = {name: _gpu_type(name, catalogue) for name in names}
         self.catalogue = catalogue
         self.partitions = {part.name: part for part in facts.partitions}
-        self._features = frozenset(name for node in facts.nodes for name in node.features)
-        self._pools: dict[_PoolKey, Pool] = {}
-        self._holders: dict[str | None, tuple[str, ...]] = {}
-        self._node_names = frozenset(node.name for node in facts.nodes)
-
-    @property
-    def default_partition(self) -> str | None:
+        self.default_partition = next((p.name for p in facts.partitions if p.default), None)
         """The partition of a job that names none."""
-        return next((part.name for part in self.facts.partitions if part.default), None)
+        self._features = frozenset(name for node in facts.nodes for name in node.features)
+        self._node_names = NodeNames(node.name for node in facts.nodes)
+        self._all = Pool(by_kind(facts.nodes))
+        self._pools = _pools(facts.nodes)
+        self._listed: OrderedDict[_PoolKey, Pool] = OrderedDict()
+        self._holders = {type_: self._partitions_with(type_) for type_ in (*names, None)}
+        for pool in (self._all, *self._pools.values()):
+            pool.slice_nodes(self.is_slice)  # not while a job waits
+
+    def is_slice(self, type_: str | None) -> bool:
+        """Whether a GRES type of this cluster is a MIG slice."""
+        return type_ in self.types and self.types[type_].is_slice
 
     def is_open(self, partition: str) -> bool:
         """Whether every account and group may use this partition."""
@@ -199,7 +144,7 @@ class Site:
         for name in (request.reservation or "").split(","):
             if name and name not in self.facts.reservations:
                 return f"reservation {name}"
-        if request.req_nodes and not named(request.req_nodes, self._node_names):
+        if request.req_nodes and not self._node_names.named(request.req_nodes):
             return f"node {request.req_nodes}"
         return None
 
@@ -219,43 +164,41 @@ class Site:
         Raises:
             GrammarError: its node lists cannot be read.
         """
-        key = (
-            self.partition_of(request),
-            request.req_nodes,
-            request.exc_nodes,
-            request.max_nodes if request.req_nodes else None,
-            self._asked_features(request.features),
-        )
-        pool = self._pools.get(key)
+        partition = self.partition_of(request)
+        required, excluded = request.req_nodes, request.exc_nodes
+        features = self._asked_features(request.features)
+        if not (required or excluded or features or "," in (partition or "")):
+            return self._in(partition)
+        key = (partition, required, excluded, request.max_nodes if required else None, features)
+        pool = self._listed.get(key)
         if pool is None:
-            pool = Pool(self._reachable(*key))
-            if len(self._pools) >= MAX_POOLS:  # keys are the users' to choose
-                self._pools.clear()
-            self._pools[key] = pool
+            pool = self._listed[key] = self._reachable(*key)
+            if len(self._listed) > MAX_POOLS:  # keys are the users' to choose
+                self._listed.popitem(last=False)
         return pool
 
     def partitions_with(self, type_: str | None) -> tuple[str, ...]:
         """Partitions that hold a GPU of this type (None: any GPU), open and small ones first."""
-        found = self._holders.get(type_)
-        if found is None:
-            found = self._partitions_with(type_)
-            if type_ is None or type_ in self.types:  # other names are the users' to choose
-                self._holders[type_] = found
-        return found
+        return self._holders.get(type_, ())
+
+    def slice_nodes(self, request: JobRequest) -> str:
+        """The nodes with MIG slices that Slurm may give to a request, as a host list."""
+        return self.pool(request).slice_nodes(self.is_slice)
 
     def _partitions_with(self, type_: str | None) -> tuple[str, ...]:
-        sizes: Counter[str] = Counter()
-        holders: set[str] = set()
-        for node in self.facts.nodes:
-            sizes.update(node.partitions)
-            if any(type_ is None or stock.type == type_ for stock in node.gpus):
-                holders.update(node.partitions)
-        return tuple(
-            part.name
-            for part in sorted(
-                self.facts.partitions, key=lambda p: (not p.open, sizes[p.name], p.name)
-            )
-            if part.name in holders
+        found = [part for part in self.partitions.values() if self._in(part.name).most(type_)]
+        found.sort(key=lambda part: (not part.open, len(self._in(part.name)), part.name))
+        return tuple(part.name for part in found)
+
+    def _in(self, partition: str | None) -> Pool:
+        """The nodes of one partition, or of some in a comma list; None: all nodes."""
+        if partition is None:
+            return self._all
+        if "," not in partition:
+            return self._pools.get(partition, _NOWHERE)
+        wanted = set(partition.split(","))
+        return Pool(
+            by_kind(node for node in self.facts.nodes if not wanted.isdisjoint(node.partitions))
         )
 
     def _asked_features(self, constraint: str | None) -> Groups:
@@ -270,20 +213,18 @@ class Site:
         excluded: str | None,
         most: int | None,
         features: Groups,
-    ) -> list[Node]:
-        wanted = None if partition is None else set(partition.split(","))
-        nodes = [n for n in self.facts.nodes if wanted is None or wanted & set(n.partitions)]
+    ) -> Pool:
+        pool = self._in(partition)
         if features:
-            nodes = [node for node in nodes if holds(features, node.features)]
+            pool = pool.of_kinds(lambda kind: holds(features, kind.features))
         if excluded:
-            out = named(excluded, self._node_names)
-            nodes = [node for node in nodes if node.name not in out]
+            pool = pool.without(self._node_names.named(excluded))
         if required:
-            must = named(required, self._node_names)
+            must = self._node_names.named(required)
             # Slurm may add nodes to the required ones only where more are wanted.
             if most is None or most <= len(must):
-                nodes = [node for node in nodes if node.name in must]
-        return nodes
+                pool = pool.only(must)
+        return pool
 
 
 def load_facts(path: Path) -> Facts:
@@ -321,8 +262,15 @@ def _listed(name: str | None, allowed: tuple[str, ...] | None, denied: tuple[str
     return name not in denied and (allowed is None or name in allowed)
 
 
-def _held(node: Node) -> frozenset[str | None]:
-    return frozenset(stock.type for stock in node.gpus)
+def _pools(nodes: Iterable[Node]) -> dict[str, Pool]:
+    members: dict[str, list[Node]] = {}
+    for node in nodes:
+        for partition in node.partitions:
+            members.setdefault(partition, []).append(node)
+    return {name: Pool(by_kind(held)) for name, held in members.items()}
+
+
+_NOWHERE = Pool(())
 
 
 def _gpu_type(name: str | None, catalogue: Catalogue) -> GpuType:

@@ -93,7 +93,7 @@ def _placed(request: JobRequest, site: Site) -> tuple[JobRequest, tuple[Note, ..
 
 def _unknown(request: JobRequest, site: Site) -> Note | None:
     here = site.pool(request)
-    if not any(here.counts(None)):
+    if not here.types:
         partitions = ", ".join(site.partitions_with(None)) or "none"
         return FW307.note(where=site.where(request), partitions=partitions)
     for type_ in _types(request):
@@ -147,7 +147,7 @@ def _too_many(request: JobRequest, site: Site, asks: list[GpuAsk], missing: Shor
 
 def _offer(site: Site, here: Pool, missing: Shortfall) -> str:
     """A type in reach that has so many on a node, else the most that there is."""
-    able = [t for t in here.types if t is not None and here.counts(t)[0] >= missing.need]
+    able = [t for t in here.types if t is not None and here.most(t) >= missing.need]
     if missing.kind == "node" and able:
         return f"gpu:{able[0]}:{missing.need} would fit"
     if missing.most == 0:

@@ -9,6 +9,7 @@ names no partition stays in the default one if it can, else it moves to one that
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 
 from fairwatt.core.records import JobRequest
 from fairwatt.slurm_plugins.demand import as_text, demand, retyped, wanted
@@ -112,7 +113,7 @@ def _refusal(request: JobRequest, site: Site, size: str) -> Note:
         return FW102.note(
             memory=_shown(size), where=site.where(request), offer=_larger(site, size)
         )
-    counts = ", ".join(f"gpu:{t}:{site.pool(request).counts(t)[0]}" for t in fitting[:3])
+    counts = ", ".join(f"gpu:{t}:{site.pool(request).most(t)}" for t in fitting[:3])
     return FW103.note(
         asked=as_text(ask for ask in request.gpus if ask.type == size),
         memory=_shown(size),
@@ -130,7 +131,7 @@ def _larger(site: Site, size: str) -> str:
     return f"the largest here is gpu:{largest[0]}:1" if largest else "no GPU's memory is known"
 
 
-def _first(names: list[str]) -> str:
+def _first(names: Sequence[str]) -> str:
     return names[0] if names else "(none)"
 
 

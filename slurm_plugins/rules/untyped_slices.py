@@ -16,7 +16,6 @@ A job that wants a slice names its type, or its memory.
 from __future__ import annotations
 
 import msgspec
-from ClusterShell.NodeSet import RESOLVER_NOGROUP, NodeSet
 
 from fairwatt.core.records import JobRequest
 from fairwatt.slurm_plugins.demand import as_text, retyped, wanted
@@ -100,11 +99,7 @@ def _typed(request: JobRequest, site: Site, type_: str, message: Message) -> Out
 
 def _kept_off(request: JobRequest, site: Site, whole: list[str | None]) -> Outcome:
     """Exclude the nodes with slices; a mixed node loses its whole GPUs for this job."""
-    pool = site.pool(request)
-    barred = [
-        node.name for node in pool.nodes if any(site.types[s.type].is_slice for s in node.gpus)
-    ]
-    folded = str(NodeSet.fromlist(barred, resolver=RESOLVER_NOGROUP))
+    folded = site.slice_nodes(request)
     if not request.exc_known:
         told = FW206.note(asked=_untyped(request), where=site.where(request), nodes=folded)
         return Outcome(request, rejection=told)
