@@ -132,6 +132,7 @@ class JobRequest(msgspec.Struct, frozen=True, kw_only=True):
     min_nodes: int | None = None
     max_nodes: int | None = None
     min_cpus: int | None = None
+    min_cpus_per_node: int | None = None
     cpus_per_task: int | None = None
     cpus_per_gpu: int | None = None
     mem_per_node_mib: int | None = None

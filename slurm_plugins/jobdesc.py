@@ -7,6 +7,7 @@ The only place where Slurm's spellings and its many ways of saying "not set" are
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any, Literal
 
 import msgspec
@@ -45,9 +46,10 @@ ENVIRONMENT: dict[Level, str] = {
     "task": "SLURM_GPUS_PER_TASK",
     "socket": "SLURM_GPUS_PER_SOCKET",
 }
+"""What sbatch exports into the job; an srun in it takes these as options of its step."""
+
 TRES_PER_TASK = "SLURM_TRES_PER_TASK"
 """What sbatch exports for --gpus-per-task since 23.11, in the spelling of the field itself."""
-"""What sbatch exports into the job; an srun in it takes these as options of its step."""
 
 FLAGS: dict[Level, str] = {
     "job": "--gpus",
@@ -65,6 +67,7 @@ ASPECTS: dict[Aspect, tuple[str, ...]] = {
         "min_nodes",
         "max_nodes",
         "min_cpus",
+        "pn_min_cpus",
         "cpus_per_tres",
         "mem_per_tres",
         "min_mem_per_node",
@@ -82,6 +85,7 @@ _NUMBERS = {
     "uid": "user_id",
     "num_tasks": "num_tasks",
     "min_cpus": "min_cpus",
+    "min_cpus_per_node": "pn_min_cpus",
     "cpus_per_task": "cpus_per_task",
     "mem_per_node_mib": "min_mem_per_node",
     "mem_per_cpu_mib": "min_mem_per_cpu",
@@ -94,10 +98,16 @@ _NUMBERS = {
 }
 _ZERO_IS_UNSET = frozenset({"ntasks_per_node", "min_nodes", "max_nodes", "begin_time"})
 _PER_GPU = {"cpus_per_gpu": "cpus_per_tres", "mem_per_gpu_mib": "mem_per_tres"}
+PER_GPU_ENVIRONMENT = {
+    "cpus_per_gpu": "SLURM_CPUS_PER_GPU",
+    "mem_per_gpu_mib": "SLURM_MEM_PER_GPU",
+}
+"""As ENVIRONMENT; where the user gave the option, a step that asks for more than the job fails."""
 _EDITED_TEXTS = ("partition", "qos", "features", "exc_nodes")
 _EDITED_NUMBERS = (
     "num_tasks",
     "min_cpus",
+    "min_cpus_per_node",
     "cpus_per_task",
     "mem_per_node_mib",
     "mem_per_cpu_mib",
@@ -108,7 +118,9 @@ _EDITED_NUMBERS = (
 )
 
 # NO_VAL and INFINITE of Slurm's 16-bit fields; every other number here has 32 bits.
-_SHORT_FIELDS = frozenset({"cpus_per_task", "ntasks_per_node", "ntasks_per_gpu", "shared"})
+_SHORT_FIELDS = frozenset(
+    {"cpus_per_task", "ntasks_per_node", "ntasks_per_gpu", "pn_min_cpus", "shared"}
+)
 _UNSET_16 = 65534
 _UNSET_32 = 4294967294
 
@@ -166,7 +178,10 @@ def parse(fields: Fields, *, exc_known: bool = True) -> Parsed:
             part=f"entry {MAX_GPU_ENTRIES + 1}",
             remedy=f"name at most {MAX_GPU_ENTRIES}",
         )
-    exported = frozenset((*ENVIRONMENT.values(), TRES_PER_TASK)) & fields.keys()
+    exported = (
+        frozenset((*ENVIRONMENT.values(), *PER_GPU_ENVIRONMENT.values(), TRES_PER_TASK))
+        & fields.keys()
+    )
     request = msgspec.structs.replace(_request(fields, gpus), exc_known=exc_known)
     return Parsed(request, entries, texts, exported)
 
@@ -175,7 +190,7 @@ def edits(before: Parsed, after: JobRequest, spelling: Spelling) -> dict[str, st
     """The job_desc fields to write so that the job asks for `after`, in the server's spelling."""
     return {
         **_plain_edits(before.request, after),
-        **_per_gpu_edits(before.request, after, spelling),
+        **_per_gpu_edits(before, after, spelling),
         **_gpu_edits(before, after, spelling),
     }
 
@@ -190,14 +205,15 @@ def _plain_edits(before: JobRequest, after: JobRequest) -> dict[str, str | int]:
     }
 
 
-def _per_gpu_edits(
-    before: JobRequest, after: JobRequest, spelling: Spelling
-) -> dict[str, str | int]:
-    return {
-        field: format_request([Gres("gpu", None, value)], spelling)
-        for name, field in _PER_GPU.items()
-        if (value := getattr(after, name)) != getattr(before, name) and value is not None
-    }
+def _per_gpu_edits(before: Parsed, after: JobRequest, spelling: Spelling) -> dict[str, str | int]:
+    changed: dict[str, str | int] = {}
+    for name, field in _PER_GPU.items():
+        value = getattr(after, name)
+        if value is not None and value != getattr(before.request, name):
+            changed[field] = format_request([Gres("gpu", None, value)], spelling)
+            if PER_GPU_ENVIRONMENT[name] in before.exported:
+                changed[PER_GPU_ENVIRONMENT[name]] = str(value)
+    return changed
 
 
 def _gpu_edits(before: Parsed, after: JobRequest, spelling: Spelling) -> dict[str, str | int]:
@@ -209,8 +225,12 @@ def _gpu_edits(before: Parsed, after: JobRequest, spelling: Spelling) -> dict[st
     for level, items in levels.items():
         new = tuple(ask for ask in after.gpus if ask.level == level)
         old = tuple(ask for ask in before.request.gpus if ask.level == level)
-        if new != old or (old and spelling_of(before.texts[level]) not in (None, spelling)):
-            per_task = level == "task"
+        per_task = level == "task"
+        kept = items
+        if per_task and after.cpus_per_task != before.request.cpus_per_task:
+            items = _with_cpus(items, after.cpus_per_task)
+        respelt = old and spelling_of(before.texts[level]) not in (None, spelling)
+        if new != old or items != kept or respelt:
             changed[LEVELS[level]] = format_request(
                 _replaced(items, new), spelling, per_task=per_task
             )
@@ -219,6 +239,16 @@ def _gpu_edits(before: Parsed, after: JobRequest, spelling: Spelling) -> dict[st
     if TRES_PER_TASK in before.exported and LEVELS["task"] in changed:
         changed[TRES_PER_TASK] = changed[LEVELS["task"]]
     return changed
+
+
+def _with_cpus(items: tuple[Gres, ...], count: int | None) -> tuple[Gres, ...]:
+    """The list with the CPUs per task that 23.11 and later repeat in it."""
+    return tuple(
+        replace(item, count=count, text=f"cpu={count}")
+        if count is not None and item.name == "cpu" and not item.kind
+        else item
+        for item in items
+    )
 
 
 def flags(after: JobRequest, before: JobRequest) -> str:

@@ -38,18 +38,19 @@ local TEXT_FIELDS = {
 }
 local NUMBER_FIELDS = {
   "user_id", "job_id", "argc", "num_tasks", "cpus_per_task", "ntasks_per_node", "ntasks_per_gpu",
-  "min_nodes", "max_nodes", "min_cpus", "min_mem_per_node", "min_mem_per_cpu", "shared",
-  "time_limit", "begin_time",
+  "min_nodes", "max_nodes", "min_cpus", "pn_min_cpus", "min_mem_per_node", "min_mem_per_cpu",
+  "shared", "time_limit", "begin_time",
 }
 -- Values that mean "not set", where it is not NO_VAL. A memory that is not set reads as nil.
 local UNSET = {
   cpus_per_task = NO_VAL_16, ntasks_per_node = NO_VAL_16, ntasks_per_gpu = NO_VAL_16,
-  shared = NO_VAL_16, begin_time = 0, argc = 0,
+  pn_min_cpus = NO_VAL_16, shared = NO_VAL_16, begin_time = 0, argc = 0,
 }
 -- sbatch exports these; srun inside the job reads them as its own options, so they must agree.
 local ENVIRONMENT = {
   "SLURM_GPUS", "SLURM_GPUS_PER_NODE", "SLURM_GPUS_PER_TASK", "SLURM_GPUS_PER_SOCKET",
   "SLURM_TRES_PER_TASK", -- 23.11 and later, beside SLURM_GPUS_PER_TASK or in its place
+  "SLURM_CPUS_PER_GPU", "SLURM_MEM_PER_GPU",
 }
 -- What a job's steps would take as options though it was meant for the job that submits them.
 local INHERITED = {
@@ -70,9 +71,9 @@ local WRITABLE = {
     "cpus_per_tres", "mem_per_tres" },
   { "text", "partition", "features", "exc_nodes", "qos", "admin_comment" },
   { "count", "num_tasks", "min_nodes", "max_nodes", "min_cpus", "time_limit" },
-  { "short", "cpus_per_task", "ntasks_per_node", "shared" },
+  { "short", "cpus_per_task", "ntasks_per_node", "pn_min_cpus", "shared" },
   { "environment", ENVIRONMENT[1], ENVIRONMENT[2], ENVIRONMENT[3], ENVIRONMENT[4],
-    ENVIRONMENT[5] },
+    ENVIRONMENT[5], ENVIRONMENT[6], ENVIRONMENT[7] },
   { "memory", "min_mem_per_node", "min_mem_per_cpu" },
 }
 local KINDS, WRITE_ORDER = {}, {}
