@@ -79,9 +79,6 @@ SETTINGS: tuple[Setting, ...] = (
         "Which rules run, with their options (docs/rules.md); none at the default: the defaults.",
     ),
     Setting(
-        "policyd.decision_log", str, "", "File that gets one JSON line per decision; empty: none."
-    ),
-    Setting(
         "policyd.journal_dir",
         str,
         "/var/spool/fairwatt/decisions",

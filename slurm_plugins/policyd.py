@@ -19,7 +19,7 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Protocol, TextIO
+from typing import Protocol
 
 import msgspec
 
@@ -29,6 +29,7 @@ from fairwatt.core.errors import ConfigError, PolicyError
 from fairwatt.core.gres import Spelling
 from fairwatt.core.notify import ready
 from fairwatt.slurm_plugins import facts, wire
+from fairwatt.slurm_plugins.decision_journal import journal_of
 from fairwatt.slurm_plugins.durations import Durations
 from fairwatt.slurm_plugins.engine import Decision, Policy, decide
 from fairwatt.slurm_plugins.lineserver import LineServer
@@ -62,12 +63,11 @@ class Journal(Protocol):
 
 @dataclass(frozen=True)
 class Settings:
-    """What the daemon works by, read and opened before it replaces what is in use."""
+    """What the daemon works by, read whole before it replaces what is in use."""
 
     rules: tuple[ActiveRule, ...]
     refresh_s: int
     catalogue_dir: str | None
-    decision_log: TextIO | None
 
     @property
     def max_age_s(self) -> float:
@@ -76,19 +76,16 @@ class Settings:
 
 
 def read_settings(config: Config) -> Settings:
-    """Read the policy file and open the decision log.
+    """Read the policy file.
 
     Raises:
-        ConfigError: the policy file is wrong.
-        PolicyError: the decision log cannot be opened, or a site's rule not used.
+        ConfigError: it is wrong.
+        PolicyError: a site's rule cannot be used.
     """
-    rules = load_policy(Path(config["policyd.policy_file"])).rules
-    path = config["policyd.decision_log"]
     return Settings(
-        rules,
+        load_policy(Path(config["policyd.policy_file"])).rules,
         refresh_s=config["policyd.refresh_s"],
         catalogue_dir=config["site.catalogue_dir"] or None,
-        decision_log=_opened(Path(path)) if path else None,
     )
 
 
@@ -121,18 +118,8 @@ class PolicyDaemon:
 
     def use(self, settings: Settings) -> None:
         """Take over settings; call it between two requests."""
-        self.close()
         self._settings = settings
         self._memo.forget()
-
-    def close(self) -> None:
-        """Close the decision log; what a full disk refuses of it is lost."""
-        log = self._settings.decision_log
-        try:
-            if log is not None:
-                log.close()
-        except OSError as error:
-            _log.warning("decision log: %s", error)
 
     def answer(self, line: bytes) -> bytes | None:
         """Answer one line; None closes the connection (it was no request of ours)."""
@@ -182,14 +169,9 @@ class PolicyDaemon:
     def _count(self, id_: bytes, known: Remembered, took_us: int) -> None:
         self._judged += 1
         self._durations.add(took_us)
-        log = self._settings.decision_log
-        if self._journal is None and log is None:
-            return
-        query = msgspec.structs.replace(known.query, id=id_.decode())
         if self._journal is not None:
+            query = msgspec.structs.replace(known.query, id=id_.decode())
             self._journal.offer(query, known.decision, took_us)
-        if log is not None:
-            _write(log, query, known.decision)
 
 
 def _query(line: bytes, id_: bytes) -> wire.Query | None:
@@ -232,19 +214,6 @@ def _is_lasting(decision: Decision) -> bool:
     return bool(decision.steps) or not decision.say
 
 
-def _write(log: TextIO, query: wire.Query, decision: Decision) -> None:
-    row = {
-        "t_ms": time.time_ns() // 1_000_000,
-        "verb": query.verb,
-        "job": query.job,
-        "decision": decision,
-    }
-    try:
-        log.write(msgspec.json.encode(row).decode() + "\n")
-    except OSError as error:
-        _log.warning("decision log: %s", error)
-
-
 def serve(config: Config, path: Path | None = None) -> None:
     """Serve until SIGTERM or SIGINT.
 
@@ -258,7 +227,10 @@ def serve(config: Config, path: Path | None = None) -> None:
     refresher = Refresher(
         lambda: facts.from_child(slurm_conf), settings.refresh_s, settings.catalogue_dir
     )
-    daemon = PolicyDaemon(settings, refresher)
+    journal = journal_of(config)
+    daemon = PolicyDaemon(settings, refresher, journal=journal)
+    if journal is not None:
+        journal.start()
     refresher.start()
     refresher.wait_first(FIRST_FACTS_S)
     server = LineServer(path or Path(config["policyd.socket"]), daemon.answer)
@@ -272,7 +244,8 @@ def serve(config: Config, path: Path | None = None) -> None:
     finally:
         refresher.stop()
         server.close()
-        daemon.close()
+        if journal is not None:
+            journal.stop()
     _log.info("policyd ended")
 
 
@@ -325,15 +298,3 @@ def _hurry() -> None:
     """Go before others on a busy host, where that is allowed: slurmctld holds its locks for us."""
     with contextlib.suppress(OSError):
         os.nice(NICE_STEP)
-
-
-def _opened(path: Path) -> TextIO:
-    try:
-        return path.open("a", encoding="utf-8", buffering=1)
-    except OSError as error:
-        raise PolicyError(
-            f"cannot be opened: {error.strerror}",
-            place="policyd.decision_log",
-            value=str(path),
-            remedy="create its folder or clear the setting",
-        ) from error

@@ -77,6 +77,11 @@ class Paths:
         """policyd's socket."""
         return self.run / "policyd.sock"
 
+    @property
+    def decisions(self) -> Path:
+        """policyd's decisions on their way to the collector."""
+        return self.root / "decisions"
+
     def node(self, name: str) -> Path:
         """Everything that would lie on that node's own disk."""
         return self.root / "nodes" / name

@@ -254,27 +254,6 @@ class TestPolicyDaemon:
         task()
         assert daemon._settings is not before
 
-    def test_the_decision_log_gets_a_line_each(self, tmp_path):
-        path = tmp_path / "decisions"
-        daemon = PolicyDaemon(settings(tmp_path / "f.toml", decision_log=path), refreshed())
-        ask(daemon, **QUERY)
-        ask(daemon, v=1, verb="ping")
-        daemon.close()
-        rows = [json.loads(line) for line in path.read_text().splitlines()]
-        assert [row["decision"]["given"] for row in rows] == ["gpu:a100_3g.20gb:1"]
-
-    def test_a_decision_log_that_cannot_be_opened_is_named(self, tmp_path):
-        with pytest.raises(PolicyError, match="decision_log"):
-            settings(tmp_path / "f.toml", decision_log=f"{tmp_path}/no/log")
-
-    def test_a_full_disk_under_the_decision_log_ends_nothing(self, tmp_path, caplog):
-        """The text that the disk refused comes up again when the file is closed."""
-        daemon = PolicyDaemon(settings(tmp_path / "f.toml", decision_log="/dev/full"), refreshed())
-        assert "set" in ask(daemon, **QUERY)
-        daemon.use(settings())
-        assert "set" in ask(daemon, **QUERY)
-        assert "No space left" in caplog.text
-
     def test_the_journal_gets_each_decision_under_its_own_id(self):
         offered = []
 

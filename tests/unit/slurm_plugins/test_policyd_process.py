@@ -12,6 +12,9 @@ from pathlib import Path
 
 import pytest
 
+from fairwatt.core.events import decode_event
+from fairwatt.core.sealed_line import unseal
+from fairwatt.core.segments import read_lines
 from fairwatt.core.unix_socket import ask_line
 from tests.lab.waiting import await_value
 
@@ -21,7 +24,8 @@ def policyd(tmp_path):
     """A policyd for which there is no Slurm; yields the process and its socket."""
     path = tmp_path / "p.sock"
     config = tmp_path / "fairwatt.toml"
-    config.write_text(f'[policyd]\nsocket = "{path}"\n')
+    folder = tmp_path / "decisions"
+    config.write_text(f'[policyd]\nsocket = "{path}"\njournal_dir = "{folder}"\n')
     program = Path(sys.executable).with_name("fairwatt")
     process = subprocess.Popen(
         [str(program), "policyd"],
@@ -58,6 +62,9 @@ def test_it_starts_without_slurmctld_stands_aside_and_ends_clean(policyd):
     assert (process.returncode, out) == (0, b"")
     assert b"configuration read again" in err
     assert not path.exists()
+    (segment,) = (path.parent / "decisions").glob("*.journal")
+    (event,) = (decode_event(line) for line in read_lines(segment, unseal))
+    assert (event.id, [note.code for note in event.notes]) == ("1", ["FW002"])
 
 
 def test_a_broken_configuration_is_one_line(tmp_path):
