@@ -31,6 +31,7 @@ from fairwatt.slurm_plugins.pending import QueuedJob
 from fairwatt.slurm_plugins.policy_file import load_policy
 from fairwatt.slurm_plugins.site import Site
 from fairwatt.slurm_plugins.widening import (
+    MENDABLE,
     Change,
     Left,
     Record,
@@ -145,11 +146,17 @@ class Updater:
         if self._dry_run:
             return Outcome(job.job_id, changed=True, text=f"{change.told} {waited}")
         # Slurm has no "change if it is still so": look again just before.
-        if self._queue.job(job) != job:
+        if not self._still(job, self._queue.job(job)):
             return Outcome(job.job_id, changed=False, text="it has changed meanwhile")
         self._unfinished |= change.apart
         comment = {} if change.apart else {"admin_comment": change.comment}
         return self._write(job, change, {**change.fields, **comment}, waited)
+
+    def _still(self, job: QueuedJob, fresh: QueuedJob | None) -> bool:
+        """Whether a fresh look shows the same job; Resources and Priority come and go."""
+        if fresh is None or fresh.reason not in MENDABLE:
+            return False
+        return msgspec.structs.replace(fresh, reason=job.reason) == job
 
     def _finish(self, candidates: list[Candidate]) -> list[Outcome]:
         """Note the change in array tasks that have it, also in those that have started."""

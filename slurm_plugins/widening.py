@@ -24,7 +24,17 @@ from fairwatt.slurm_plugins.message import shown
 from fairwatt.slurm_plugins.pending import QueuedJob
 from fairwatt.slurm_plugins.site import Site
 
-__all__ = ["Change", "Left", "Record", "finish", "may_widen", "plan", "read_record", "waits_since"]
+__all__ = [
+    "MENDABLE",
+    "Change",
+    "Left",
+    "Record",
+    "finish",
+    "may_widen",
+    "plan",
+    "read_record",
+    "waits_since",
+]
 
 MAX_COMMENT_BYTES = 1000
 MENDABLE = frozenset({"Resources", "Priority"})
@@ -136,7 +146,7 @@ def plan(
         return Left(fields)
     comment = _widened_comment(record, as_text(after.gpus), now_ts)
     if comment is None:
-        return Left("its admin comment is full")
+        return Left("its new admin comment would be too long")
     told = f"{record.given} -> {_described(after, record.next[0][1])}"
     return Change(
         address=job.address, fields=fields, comment=comment, told=told, apart=job.many_tasks
