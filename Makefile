@@ -4,6 +4,7 @@
 SHELL := /bin/bash
 VENV := .venv
 PORT := 8080
+FUZZ_S := 60
 PYTHON := $(VENV)/bin/python
 PYTEST := $(PYTHON) -m pytest
 ROOMS := core slurm_plugins prolog accounting dashboard
@@ -55,6 +56,12 @@ dist: setup ## wheel, Ansible collection and wheelhouses for hosts without netwo
 .PHONY: bench-hook
 bench-hook: setup ## submits per second on a live controller: no plugin, trivial Lua, ours
 	@$(PYTHON) -m tests.bench.bench_hook
+
+.PHONY: fuzz
+fuzz: setup ## coverage-guided fuzzing of grammar, decisions and hook (FUZZ_S=60 seconds each)
+	$(VENV)/bin/pip install -q -e '.[fuzz]'
+	@set -o pipefail; for target in grammar decisions hook; do \
+		$(PYTHON) -m tests.fuzz.run $$target $(FUZZ_S) 2>&1 | grep -v '^INFO: Instrumenting' || exit 1; done
 
 .PHONY: clean
 clean: ## remove what set-up and tests made in this folder

@@ -1,0 +1,136 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What must hold for every input: no crash, no half-edited job, no GPU that the policy misses.
+
+Each target takes a Source and fails by an AssertionError or any other exception.
+"""
+
+from __future__ import annotations
+
+import functools
+import json
+import tempfile
+from collections.abc import Callable, Mapping
+from pathlib import Path
+
+from fairwatt.core.errors import FairwattError
+from fairwatt.core.gres import (
+    Spelling,
+    format_node_gres,
+    format_request,
+    parse_node_gres,
+    parse_request,
+)
+from fairwatt.core.tres import format_tres, parse_tres
+from fairwatt.slurm_plugins import history, policy_file, sbatch_script
+from fairwatt.slurm_plugins.engine import decide
+from tests.fakes.job_desc import LUAS, Hook, Wire
+from tests.fakes.submit_releases import RELEASES
+from tests.fuzz.requests import FIELDS, asks_for_gpus, gres_text, job_fields
+from tests.fuzz.source import Source
+from tests.unit.slurm_plugins.campus import POLICY
+from tests.unit.slurm_plugins.far_end import real
+
+__all__ = ["TARGETS"]
+
+
+def grammar(source: Source) -> None:
+    """Parsers raise nothing but our own errors, and what they read can be written and read."""
+    text = source.pick((gres_text(source), source.text(60)))
+    read = _tried(parse_request, text)
+    if read is not None:
+        for spelling in Spelling:
+            written = _tried(format_request, read, spelling)
+            assert written is None or parse_request(written) == read
+    nodes = _tried(parse_node_gres, text)
+    if nodes is not None:
+        assert parse_node_gres(format_node_gres(nodes)) == nodes
+    tres = _tried(parse_tres, text)
+    if tres is not None:
+        assert parse_tres(format_tres(tres)) == tres
+    for reader in (_policy, sbatch_script.script_flags, _rows):
+        _tried(reader, text)
+
+
+def decisions(source: Source) -> None:
+    """The engine never fails, never misses a GPU, and is content with its own edits."""
+    job = job_fields(source)
+    spelling = source.pick(list(Spelling))
+    decision = decide(job, POLICY, spelling=spelling)
+    assert not any("internal error" in line for line in decision.say), decision.say
+    if any(asks_for_gpus(str(job[name])) for name in FIELDS if name in job):
+        assert decision.asked or not decision.accepted or decision.say, (job, decision)
+    if decision.accepted and decision.edits:
+        again = decide({**job, **decision.edits}, POLICY, spelling=spelling)
+        assert again.accepted, (job, decision, again)
+        changed = {k: v for k, v in again.edits.items() if k != "admin_comment"}
+        assert not changed, (job, decision, again)
+
+
+def hook(source: Source) -> None:
+    """After the hook a job is edited as policyd said, or not at all; nothing raises."""
+    lua, release = source.pick(LUAS), source.pick(sorted(RELEASES))
+    script, wire = _hook(lua, release)
+    wire.now += 100.0  # past every pause of the breaker
+    wire.fault = source.pick((None, None, None, "absent", "hung", "dead", "backlog", "half"))
+    wire.raw = source.pick((None, None, None, source.text(80), _forged(source)))
+    wire.lines.clear()
+    job: dict[str, object] = {
+        name: text for name, text in job_fields(source).items() if "\0" not in str(text)
+    }
+    gpus = any(asks_for_gpus(str(job[name])) for name in FIELDS if name in job)
+    failing = source.pick(((), ("partition",), ("admin_comment",), FIELDS))
+    environment = source.pick((None, {}, {"SLURM_GPUS": source.text(5)}))
+    out = script.submit({**job, "__failing__": failing}, environment)
+    assert isinstance(out.code, (int, float)), out
+    expected = _edits(wire)
+    assert out.fields in ({}, expected), (job, out, expected)
+    assert not out.fields or out.accepted
+    if gpus and wire.fault is None:
+        assert wire.lines or out.said, (job, out)
+
+
+TARGETS: Mapping[str, Callable[[Source], None]] = {
+    "grammar": grammar,
+    "decisions": decisions,
+    "hook": hook,
+}
+
+
+def _tried(read: Callable, *args: object) -> object:
+    try:
+        return read(*args)
+    except FairwattError:
+        return None
+
+
+def _policy(text: str) -> object:
+    return policy_file.inspect_policy(text, "p")
+
+
+def _rows(text: str) -> object:
+    return list(history.parse_rows(text))
+
+
+@functools.cache
+def _hook(lua: str, release: str) -> tuple[Hook, Wire]:
+    wire = Wire(answer=real)
+    with tempfile.TemporaryDirectory() as folder:
+        return Hook(Path(folder), wire, lua=lua, release=release), wire
+
+
+def _edits(wire: Wire) -> dict[str, object]:
+    """What a right answer to the last line would have set, except in the job's environment."""
+    text = wire.raw if wire.raw is not None else real(wire.lines[-1]) if wire.lines else "{}"
+    try:
+        found = json.loads(text)
+    except ValueError:
+        return {}
+    edits = found.get("set", {}) if isinstance(found, dict) else {}
+    return {k: v for k, v in edits.items() if not k.startswith("SLURM_")} if edits else {}
+
+
+def _forged(source: Source) -> str:
+    """An answer in the right shape with wrong things in it; it can never have the right id."""
+    name = source.pick(("partition", "priority", "min_nodes", "tres_per_node", source.text(6)))
+    value = source.pick((source.text(8), -1, 1.5, None, [1], "gres/gpu:1"))
+    return json.dumps({"v": 1, "id": source.text(6), "act": "accept", "set": {name: value}})
