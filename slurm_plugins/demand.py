@@ -11,7 +11,16 @@ import msgspec
 from fairwatt.core.records import GpuAsk, JobRequest
 from fairwatt.slurm_plugins.site import Pool
 
-__all__ = ["Demand", "Shortfall", "as_text", "demand", "retyped", "shortfall", "wanted"]
+__all__ = [
+    "Demand",
+    "Shortfall",
+    "as_text",
+    "demand",
+    "retyped",
+    "shortfall",
+    "untyped_count",
+    "wanted",
+]
 
 
 class Demand(msgspec.Struct, frozen=True):
@@ -33,6 +42,11 @@ class Shortfall(msgspec.Struct, frozen=True):
 def wanted(request: JobRequest) -> list[GpuAsk]:
     """The GPU entries that ask for at least one."""
     return [ask for ask in request.gpus if ask.count > 0]
+
+
+def untyped_count(request: JobRequest) -> int:
+    """The count of the first untyped entry; 0 if there is none."""
+    return next((ask.count for ask in wanted(request) if ask.type is None), 0)
 
 
 def demand(request: JobRequest, asks: Iterable[GpuAsk]) -> Demand:

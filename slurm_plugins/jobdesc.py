@@ -6,6 +6,7 @@ The only place where Slurm's spellings and its many ways of saying "not set" are
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any, Literal
@@ -260,6 +261,10 @@ def flags(after: JobRequest, before: JobRequest) -> str:
     ]
     if after.partition is not None and after.partition != before.partition:
         shown.append(f"-p {after.partition}")
+    if after.features and after.features != before.features:
+        shown.append(f"-C {shlex.quote(after.features)}")
+    if after.exc_nodes and after.exc_nodes != before.exc_nodes:
+        shown.append(f"-x {after.exc_nodes}")
     return " ".join(shown)
 
 

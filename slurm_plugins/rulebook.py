@@ -9,7 +9,13 @@ from importlib.metadata import EntryPoint, entry_points
 
 from fairwatt.core.errors import PolicyError
 from fairwatt.slurm_plugins.rule import RuleSpec
-from fairwatt.slurm_plugins.rules import known_types, memory_fit, type_spelling, untyped_slices
+from fairwatt.slurm_plugins.rules import (
+    known_types,
+    memory_fit,
+    need,
+    type_spelling,
+    untyped_slices,
+)
 
 __all__ = ["BUILT_IN", "SITE_GROUP", "known_rules"]
 
@@ -17,6 +23,7 @@ SITE_GROUP = "fairwatt.rules"
 
 BUILT_IN: tuple[RuleSpec, ...] = (
     type_spelling.RULE,
+    need.RULE,
     memory_fit.RULE,
     untyped_slices.RULE,
     known_types.RULE,

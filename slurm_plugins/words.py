@@ -80,7 +80,9 @@ class Vocabulary(msgspec.Struct, frozen=True):
         return Meaning("any_of", _together(found), text, tuple(unknown))
 
     def _member(self, word: str, seen: frozenset[str] = frozenset()) -> Meaning:
-        return Meaning("type", (word,), word) if word in self.site.types else self._word(word, seen)
+        if word in self.site.types:
+            return Meaning("type", (word,), word)
+        return self._word(word, seen)
 
     def _word(self, text: str, seen: frozenset[str]) -> Meaning:
         word = text.casefold()

@@ -4,22 +4,25 @@
 Sizes are nominal, as profile names say them: 20gb, 20g and 20gib all mean a device sold as
 20 GB or more. Smallest: least memory, then least compute, then the type's name. A job that
 names no partition stays in the default one if it can, else it moves to one that has the device.
+Larger types that would do as well are noted as flavours, to which the updater may widen the job.
 """
 
 from __future__ import annotations
 
-import re
 from collections.abc import Sequence
+
+from msgspec.structs import replace
 
 from fairwatt.core.records import JobRequest
 from fairwatt.slurm_plugins.demand import as_text, demand, retyped, wanted
 from fairwatt.slurm_plugins.message import Message, Note
 from fairwatt.slurm_plugins.outcome import Outcome
-from fairwatt.slurm_plugins.place import Place, find_place, moved
+from fairwatt.slurm_plugins.place import choose, moved
 from fairwatt.slurm_plugins.rule import Options, RuleSpec
 from fairwatt.slurm_plugins.site import Site
+from fairwatt.slurm_plugins.words import Vocabulary, memory_mib, memory_text
 
-__all__ = ["RULE", "memory_fit", "memory_mib"]
+__all__ = ["RULE", "MemoryOptions", "memory_fit", "memory_mib"]
 
 FW101 = Message(
     "FW101",
@@ -46,57 +49,46 @@ FW104 = Message(
     "Write the unit as gb and add a count: gpu:20gb:1.",
 )
 
-_MEMORY = re.compile(r"([0-9]{1,6}(?:\.[0-9]{1,3})?)(g|gb|gib|m|mb|mib)", re.IGNORECASE)
+MAX_FLAVOURS = 4
 _GIB = 1 << 30
 
 
-def memory_fit(request: JobRequest, site: Site, _: Options | None = None) -> Outcome:
+class MemoryOptions(Options, frozen=True):
+    """Options of the rule.
+
+    Attributes:
+        widen: whether the updater may give a job that waits long a larger type.
+    """
+
+    widen: bool = True
+
+
+def memory_fit(request: JobRequest, site: Site, options: MemoryOptions | None = None) -> Outcome:
     """Replace each memory size by the smallest GRES type that holds it."""
+    widen = MAX_FLAVOURS if options is None or options.widen else 0
     current, notes = request, list[Note]()
-    for size in _sizes(request):
-        found = _smallest(current, site, size)
-        if found is None:
+    for size in _sizes(request, site):
+        need = demand(current, [ask for ask in wanted(current) if ask.type == size])
+        choice = choose(current, site, _by_size(site, size), need, widen)
+        if choice is None:
             return Outcome(request, rejection=_refusal(request, site, size))
-        type_, place = found
-        changed = moved(retyped(current, {size: type_}), place)
+        changed = moved(retyped(current, {size: choice.type}), choice.place)
         notes.append(_explained(current, changed, site, size))
-        current = changed
+        # Of several types in one job none can be exchanged alone.
+        alone = all(ask.type == choice.type for ask in wanted(changed))
+        current = replace(changed, flavours=choice.flavours if alone else ())
     return Outcome(current, tuple(notes), _mistaken_count(request))
 
 
-def memory_mib(type_: str | None) -> int | None:
-    """Read a type such as `20gb`, `20G` or `4864mib` as MiB, rounded up; None: no memory size."""
-    match = _MEMORY.fullmatch(type_ or "")
-    if match is None:
-        return None
-    unit = 1024 if match[2][0] in "gG" else 1
-    return -int(-float(match[1]) * unit // 1)
-
-
-def _sizes(request: JobRequest) -> list[str]:
+def _sizes(request: JobRequest, site: Site) -> list[str]:
     """The memory sizes that stand where a type should, each once, in order."""
-    types = [ask.type for ask in wanted(request) if memory_mib(ask.type) is not None]
-    return [type_ for type_ in dict.fromkeys(types) if type_ is not None]
+    types = dict.fromkeys(ask.type for ask in wanted(request) if ask.type not in site.types)
+    return [type_ for type_ in types if type_ is not None and memory_mib(type_) is not None]
 
 
-def _smallest(request: JobRequest, site: Site, size: str) -> tuple[str, Place] | None:
-    """The smallest type that holds the size and is there in sufficient number, with the place."""
-    need = demand(request, [ask for ask in wanted(request) if ask.type == size])
-    for type_ in _by_size(site, memory_mib(size) or 0):
-        place = find_place(request, site, type_, need)
-        if place is not None:
-            return type_, place
-    return None
-
-
-def _by_size(site: Site, need_mib: int) -> list[str]:
+def _by_size(site: Site, size: str) -> tuple[str | None, ...]:
     """The cluster's types that hold so much, smallest first."""
-    fitting = [
-        (known.memory_mib, known.milli, name)
-        for name, known in site.types.items()
-        if name is not None and known.memory_mib is not None and known.memory_mib >= need_mib
-    ]
-    return [name for _, _, name in sorted(fitting)]
+    return Vocabulary(site).read(size).types
 
 
 def _explained(before: JobRequest, after: JobRequest, site: Site, size: str) -> Note:
@@ -107,11 +99,11 @@ def _explained(before: JobRequest, after: JobRequest, site: Site, size: str) -> 
 
 def _refusal(request: JobRequest, site: Site, size: str) -> Note:
     """Tell memory that nobody has from counts that nobody has, and offer the nearest."""
-    here = {type_ for type_ in site.pool(request).types if type_ is not None}
-    fitting = [type_ for type_ in _by_size(site, memory_mib(size) or 0) if type_ in here]
+    here = site.pool(request).types
+    fitting = [type_ for type_ in _permitted(request, site, size) if type_ in here]
     if not fitting:
         return FW102.note(
-            memory=_shown(size), where=site.where(request), offer=_larger(site, size)
+            memory=_shown(size), where=site.where(request), offer=_larger(request, site, size)
         )
     counts = ", ".join(f"gpu:{t}:{site.pool(request).most(t)}" for t in fitting[:3])
     return FW103.note(
@@ -122,12 +114,17 @@ def _refusal(request: JobRequest, site: Site, size: str) -> Note:
     )
 
 
-def _larger(site: Site, size: str) -> str:
+def _permitted(request: JobRequest, site: Site, size: str) -> list[str]:
+    barred = request.barred_types
+    return [type_ for type_ in _by_size(site, size) if type_ and type_ not in barred]
+
+
+def _larger(request: JobRequest, site: Site, size: str) -> str:
     """Where the size exists, else the largest that exists."""
-    fitting = _by_size(site, memory_mib(size) or 0)
+    fitting = _permitted(request, site, size)
     if fitting:
         return f"gpu:{fitting[0]}:1 is in partition {_first(site.partitions_with(fitting[0]))}"
-    largest = _by_size(site, 0)[-1:]
+    largest = _permitted(request, site, "0gb")[-1:]
     return f"the largest here is gpu:{largest[0]}:1" if largest else "no GPU's memory is known"
 
 
@@ -136,8 +133,7 @@ def _first(names: Sequence[str]) -> str:
 
 
 def _shown(size: str) -> str:
-    mib = memory_mib(size) or 0
-    return f"{mib // 1024} GB" if mib % 1024 == 0 else f"{mib} MB"
+    return memory_text(memory_mib(size) or 0)
 
 
 def _mistaken_count(request: JobRequest) -> Note | None:
@@ -154,6 +150,7 @@ RULE = RuleSpec(
     name="memory_fit",
     title="Ask by memory: the smallest GPU or slice that holds it.",
     judge=memory_fit,
+    options=MemoryOptions,
     mode="enforce",
     messages=(
         FW101,

@@ -15,17 +15,15 @@ A job that wants a slice names its type, or its memory.
 
 from __future__ import annotations
 
-import msgspec
-
 from fairwatt.core.records import JobRequest
-from fairwatt.slurm_plugins.demand import as_text, retyped, wanted
+from fairwatt.slurm_plugins.demand import as_text, retyped, untyped_count, wanted
+from fairwatt.slurm_plugins.keep_off import without
 from fairwatt.slurm_plugins.message import Message
 from fairwatt.slurm_plugins.outcome import Outcome
 from fairwatt.slurm_plugins.rule import Options, RuleSpec
 from fairwatt.slurm_plugins.site import Site
 
 __all__ = ["RULE", "untyped_slices"]
-
 FW201 = Message(
     "FW201",
     "Untyped request got a type",
@@ -63,9 +61,6 @@ FW206 = Message(
     "Change the nodes to exclude in the same scontrol update, together with your own.",
 )
 
-MAX_NODE_LIST_BYTES = 1000
-"""slurmctld refuses strings of 1024 bytes and more."""
-
 
 def untyped_slices(request: JobRequest, site: Site, _: Options | None = None) -> Outcome:
     """Keep the untyped entries of a request away from MIG slices."""
@@ -74,9 +69,9 @@ def untyped_slices(request: JobRequest, site: Site, _: Options | None = None) ->
     named = {ask.type for ask in wanted(request) if ask.type is not None}
     if len(named) == 1:
         return _typed(request, site, named.pop() or "", FW205)
-    types = site.pool(request).types
-    slices = [type_ for type_ in types if site.types[type_].is_slice]
-    whole = [type_ for type_ in types if not site.types[type_].is_slice]
+    types = [type_ for type_ in site.pool(request).types if type_ not in request.barred_types]
+    slices = [type_ for type_ in types if site.is_slice(type_)]
+    whole = [type_ for type_ in types if not site.is_slice(type_)]
     if not slices:
         return Outcome(request)
     if not whole:
@@ -99,30 +94,24 @@ def _typed(request: JobRequest, site: Site, type_: str, message: Message) -> Out
 
 def _kept_off(request: JobRequest, site: Site, whole: list[str | None]) -> Outcome:
     """Exclude the nodes with slices; a mixed node loses its whole GPUs for this job."""
-    folded = site.slice_nodes(request)
+    nodes = site.slice_nodes(request)
     if not request.exc_known:
-        told = FW206.note(asked=_untyped(request), where=site.where(request), nodes=folded)
+        told = FW206.note(asked=_untyped(request), where=site.where(request), nodes=nodes)
         return Outcome(request, rejection=told)
-    excluded = f"{request.exc_nodes},{folded}" if request.exc_nodes else folded
-    changed = msgspec.structs.replace(request, exc_nodes=excluded)
-    # Excluding a required node is an error to Slurm.
-    if request.req_nodes or len(excluded) > MAX_NODE_LIST_BYTES or not site.pool(changed).types:
+    changed = without(request, site, nodes)
+    if changed is None:
         return _refused(request, site, FW204, whole)
-    told = FW202.note(asked=_untyped(request), nodes=folded)
-    return Outcome(changed, (told,))
+    return Outcome(changed, (FW202.note(asked=_untyped(request), nodes=nodes),))
 
 
 def _refused(
     request: JobRequest, site: Site, message: Message, types: list[str | None]
 ) -> Outcome:
-    offers = [f"gpu:{type_}:{count}" for type_ in types if type_ for count in [_asked(request)]]
+    count = untyped_count(request)
+    offers = [f"gpu:{type_}:{count}" for type_ in types if type_]
     offer = " or ".join(offers[:4]) or "another partition"
     told = message.note(asked=_untyped(request), where=site.where(request), offer=offer)
     return Outcome(request, rejection=told)
-
-
-def _asked(request: JobRequest) -> int:
-    return next(ask.count for ask in wanted(request) if ask.type is None)
 
 
 def _untyped(request: JobRequest) -> str:
@@ -134,12 +123,5 @@ RULE = RuleSpec(
     title="An untyped request never lands on a MIG slice by accident.",
     judge=untyped_slices,
     mode="enforce",
-    messages=(
-        FW201,
-        FW202,
-        FW203,
-        FW204,
-        FW205,
-        FW206,
-    ),
+    messages=(FW201, FW202, FW203, FW204, FW205, FW206),
 )

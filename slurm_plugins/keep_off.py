@@ -1,0 +1,43 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Keeps an untyped request off nodes with certain GPU types, by excluding these nodes.
+
+Slurm cannot be asked for "any of these types" otherwise, but for a node feature that marks them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import msgspec
+
+from fairwatt.core.records import JobRequest
+from fairwatt.slurm_plugins.hostlist import fold
+from fairwatt.slurm_plugins.site import Site
+
+__all__ = ["nodes_with", "without"]
+
+MAX_NODE_LIST_BYTES = 1000
+"""slurmctld refuses strings of 1024 bytes and more."""
+
+
+def nodes_with(request: JobRequest, site: Site, unwanted: Callable[[str | None], bool]) -> str:
+    """The nodes in reach that have a GPU of an unwanted type, as a host list; "" if none."""
+    return fold(
+        name
+        for kind, names in site.pool(request).kinds
+        if any(unwanted(type_) for type_ in kind.types)
+        for name in names
+    )
+
+
+def without(request: JobRequest, site: Site, nodes: str) -> JobRequest | None:
+    """The request less these nodes; None: that is not possible, or leaves no GPU.
+
+    A change of a pending job cannot add to a list that it does not know, and excluding a node
+    that the job requires is an error to Slurm.
+    """
+    excluded = f"{request.exc_nodes},{nodes}" if request.exc_nodes else nodes
+    if request.req_nodes or not request.exc_known or len(excluded) > MAX_NODE_LIST_BYTES:
+        return None
+    changed = msgspec.structs.replace(request, exc_nodes=excluded)
+    return changed if site.pool(changed).types else None
