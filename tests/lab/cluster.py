@@ -63,7 +63,7 @@ class OneHostCluster:
             `with_fairwatt` says.
         deadline_ms: how long the hook waits for policyd; a site's is 10.
         node_hooks: a folder with prolog, epilog and task-prolog to use instead of the package's.
-        slurm: keys of slurm.conf that differ from the lab's.
+        slurm: keys of slurm.conf that differ from the lab's; a tuple is one line per value.
         settings: fairwatt's settings by dotted key that differ from the lab's, for every daemon.
         release: of Slurm: the host's own, or that of another Debian release (system.py).
 
@@ -327,6 +327,14 @@ class OneHostCluster:
     def kill_agent(self, node: str) -> None:
         """End that node's agent by SIGKILL."""
         self._programs.kill(f"agent-{node}")
+
+    def spawn(self, name: str, argv: Sequence[str], **env: str) -> Daemon:
+        """Start one more daemon among the cluster's; `env` is added to their variables."""
+        return self._programs.start(name, argv, {**self.env, **env})
+
+    def kill(self, name: str) -> None:
+        """End any daemon by SIGKILL."""
+        self._programs.kill(name)
 
     def daemon(self, name: str) -> Daemon | None:
         """A running daemon with its pid and log: policyd, collector, agent-NODE, slurmctld, …"""

@@ -32,7 +32,7 @@ TYPED_TRES = (
 class SlurmSettings:
     """What differs from cluster to cluster: folders, host, ports, and which hooks are on.
 
-    `changes` are keys of slurm.conf that a test sets otherwise.
+    `changes` are keys of slurm.conf that a test sets otherwise; a tuple is one line per value.
     """
 
     paths: Paths
@@ -49,8 +49,12 @@ def slurm_conf(settings: SlurmSettings) -> str:
     """slurm.conf: quick to schedule, GPUs as typed TRES, all files below the root folder."""
     keys = {**_places(settings), **_behaviour(), **_accounting(settings), **_hooks(settings)}
     keys.update(settings.changes)
-    lines = [f"{key}={value}" for key, value in keys.items()]
+    lines = [f"{key}={value}" for key, values in keys.items() for value in _each(values)]
     return "\n".join([*lines, *_nodes(settings), *_partitions(), ""])
+
+
+def _each(values: object) -> tuple[object, ...]:
+    return values if isinstance(values, tuple) else (values,)
 
 
 def _places(settings: SlurmSettings) -> dict[str, object]:
