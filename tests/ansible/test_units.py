@@ -17,6 +17,7 @@ from tests.ansible.roles import COLLECTION, ROLES, defaults
 
 UNITS = {
     "policyd": "controller",
+    "updater": "controller",
     "agent": "node",
     "collector": "collector",
     "dashboard": "dashboard",
@@ -111,7 +112,9 @@ def test_the_settings_files_are_what_fairwatt_understands(tmp_path):
     for name, role in UNITS.items():
         text = rendered(role, f"20-{name}.toml.j2", **PROXIES, **ADDRESSES)
         (tmp_path / "conf.d" / f"20-{name}.toml").write_text(text)
-    assert {load(base)[f"host.{name}"] for name in UNITS} == {"yes"}
+    checked = UNITS.keys() - {"updater"}
+    assert {load(base)[f"host.{name}"] for name in checked} == {"yes"}
+    assert load(base)["updater.wait_s"] == 1800
     site = {"site.timezone": "Europe/Berlin", "agent.sample_s": 5, "collector.node_uids": [0]}
     text = rendered("install", "50-ansible.toml.j2", fairwatt_install_settings=site)
     (tmp_path / "conf.d" / "50-ansible.toml").write_text(text)
