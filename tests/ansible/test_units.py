@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
 import subprocess
 from pathlib import Path
@@ -26,6 +27,9 @@ PROXIES = {"fairwatt_dashboard_trusted_proxies": ["10.0.0.5"]}
 ADDRESSES = {
     "fairwatt_node_collector_url": "http://acct:8181",
     "fairwatt_controller_socket": "/run/fairwatt/policyd/policyd.sock",
+    "fairwatt_controller_journal_dir": "/var/lib/fairwatt-policyd",
+    "fairwatt_controller_collector_url": "http://acct:8181",
+    "fairwatt_collector_slurm_uids": [64030],
 }
 
 MAX_EXPOSURE = 25  # tenths, as systemd-analyze's threshold counts
@@ -45,6 +49,7 @@ def rendered(role: str, template: str, **more: object) -> str:
         autoescape=False,
     )
     environment.filters["to_json"] = json.dumps
+    environment.filters["basename"] = os.path.basename
     known = {name: value for other in ROLES for name, value in defaults(other).items()}
     installed = {"bin": "/bin", "package": "/opt/fairwatt/current/package", "stamp": "0"}
     facts = {"fairwatt_install_now": installed, "fairwatt_controller_user": "root"}
@@ -55,7 +60,7 @@ def rendered(role: str, template: str, **more: object) -> str:
 def unit(tmp_path: Path):
     def write(name: str) -> Path:
         path = tmp_path / f"fairwatt-{name}.service"
-        text = rendered(UNITS[name], f"{path.name}.j2")
+        text = rendered(UNITS[name], f"{path.name}.j2", **ADDRESSES)
         # systemd looks for the program and the user on this host.
         text = text.replace("ExecStart=/bin/fairwatt", "ExecStart=/bin/true")
         path.write_text(text)
@@ -123,6 +128,9 @@ def test_the_settings_files_are_what_fairwatt_understands(tmp_path):
     assert config["agent.sample_s"] == 5.0
     assert config["dashboard.trusted_proxies"] == ["10.0.0.5"]
     assert config["collector.listen"] == "0.0.0.0:8181"
+    assert config["collector.policyd_uids"] == [0, 64030]
+    assert config["agent.collector_url"] == "http://acct:8181"
+    assert config["policyd.journal_dir"] == "/var/lib/fairwatt-policyd"
 
 
 @pytest.mark.parametrize("name", ["prolog", "epilog", "task-prolog"])
