@@ -29,7 +29,7 @@ __all__ = [
     "parse_count",
     "parse_node_gres",
     "parse_request",
-    "spelling_of",
+    "server_reads",
 ]
 
 MAX_COUNT = 2**64 - 3
@@ -37,7 +37,8 @@ MAX_COUNT = 2**64 - 3
 
 _GRES = "gres"
 _TRES = ""
-_PREFIX = re.compile(r"gres[:/]")
+# More than one where a client puts its own before the user's: scontrol update Gres=gres:gpu.
+_PREFIX = re.compile(r"(?:gres[:/])+")
 _PLAIN_TRES = re.compile(r"(?:cpu|mem|node|billing|energy|pages|vmem)(?=[:=]|$)")
 _RESERVED = re.compile(r"cpu|mem|node|billing|energy|pages|vmem|gres")
 _OTHER_KIND = re.compile(r"([A-Za-z][A-Za-z0-9_-]*)/")
@@ -63,6 +64,9 @@ class Spelling(enum.Enum):
     """`gres:gpu:2`: 21.08 to 23.02."""
     SLASH = "slash"
     """`gres/gpu:2`: from 23.11; per task it is `gres/gpu=2`."""
+
+
+_PREFIXES = {Spelling.BARE: "", Spelling.COLON: "gres:", Spelling.SLASH: "gres/"}
 
 
 @dataclass(frozen=True, slots=True, repr=False)
@@ -127,16 +131,16 @@ def parse_request(text: str) -> tuple[Gres, ...]:
     return tuple(_entry(part, text) for part in text.split(","))
 
 
-def spelling_of(text: str) -> Spelling | None:
-    """Return the spelling of the first GRES in a request; None when it holds none.
+def server_reads(text: str, spelling: Spelling) -> bool:
+    """Whether a server of that spelling reads every GRES of a request as it stands.
+
+    Up to 23.02 a count after `=` is read for a typed GRES only.
 
     Raises:
         GrammarError: as `parse_request`.
     """
-    for entry, part in zip(parse_request(text), text.split(","), strict=False):
-        if entry.kind == _GRES:
-            return {"gres:": Spelling.COLON, "gres/": Spelling.SLASH}.get(part[:5], Spelling.BARE)
-    return None
+    pairs = zip(parse_request(text), text.split(","), strict=False)
+    return all(_is_read(part, spelling) for entry, part in pairs if entry.kind == _GRES)
 
 
 def format_request(items: Iterable[Gres], spelling: Spelling, *, per_task: bool = False) -> str:
@@ -151,7 +155,7 @@ def format_request(items: Iterable[Gres], spelling: Spelling, *, per_task: bool 
         GrammarError: a name, type or count that the grammar cannot express.
     """
     equals = per_task and spelling is Spelling.SLASH
-    prefix = {Spelling.BARE: "", Spelling.COLON: "gres:", Spelling.SLASH: "gres/"}[spelling]
+    prefix = _PREFIXES[spelling]
     return ",".join(_written(item, prefix, "=" if equals else ":") for item in items)
 
 
@@ -188,6 +192,13 @@ def parse_count(text: str, whole: str) -> int:
     if count > MAX_COUNT:
         raise GrammarError("count too large", text=whole, part=text, remedy="ask for less")
     return count
+
+
+def _is_read(part: str, spelling: Spelling) -> bool:
+    body = part.removeprefix(_PREFIXES[spelling])
+    if not part.startswith(_PREFIXES[spelling]) or _PREFIX.match(body):
+        return False
+    return spelling is Spelling.SLASH or "=" not in body
 
 
 def _entry(part: str, whole: str) -> Gres:

@@ -48,7 +48,7 @@ class Policy(msgspec.Struct, frozen=True):
         return next((each.mode for each in self.rules if each.name == rule), "off")
 
 
-class Step(msgspec.Struct, frozen=True):
+class Step(msgspec.Struct, frozen=True, gc=False):
     """What one rule did in its mode; `changed`: the request went on as the rule wanted it."""
 
     rule: str
@@ -58,7 +58,7 @@ class Step(msgspec.Struct, frozen=True):
     changed: bool = False
 
 
-class Decision(msgspec.Struct, frozen=True, kw_only=True):
+class Decision(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """The verdict on one job: edits to write (none when refused) and lines for the user.
 
     `asked` and `given` are the GPU entries before and after, without Slurm's prefix; `flavours`
@@ -115,14 +115,16 @@ def _decide(
         if not on_gpus:
             rules = tuple(rule for rule in rules if rule.spec.cpu_jobs)
         if all(rule.mode == "off" for rule in rules):
-            return _respelt(parsed, spelling) if on_gpus and record is None else Decision()
+            return _respelt(parsed, spelling, record)
         site = _usable(policy)
         if site is None:
-            return Decision(say=(_line(FW002.note(age=_age(policy))),) if on_gpus else ())
+            told = (FW002.note(age=_age(policy)),) if on_gpus else ()
+            return _respelt(parsed, spelling, record, *told)
         site.pool(parsed.request)  # reads the node lists
         unknown = site.unknown_place(parsed.request)
         if unknown is not None:
-            return Decision(say=(_line(FW006.note(what=unknown)),) if on_gpus else ())
+            told = (FW006.note(what=unknown),) if on_gpus else ()
+            return _respelt(parsed, spelling, record, *told)
     except GrammarError as error:
         return _malformed(error, policy.mode("known_types"))
     verdict = _judged(parsed, rules, site, spelling, srun=jobdesc.is_srun(fields))
@@ -135,12 +137,16 @@ def _watching(policy: Policy, job: jobdesc.Fields) -> tuple[ActiveRule, ...]:
     return tuple(rule for rule in policy.rules if rule.spec.watches & changed)
 
 
-def _respelt(parsed: jobdesc.Parsed, spelling: Spelling) -> Decision:
-    """With every rule off, a client that spells GRES otherwise than the server is still helped."""
-    asked = as_text(parsed.request.gpus)
-    return Decision(
-        edits=jobdesc.edits(parsed, parsed.request, spelling), asked=asked, given=asked
-    )
+def _respelt(
+    parsed: jobdesc.Parsed, spelling: Spelling, record: jobdesc.Fields | None, *told: Note
+) -> Decision:
+    """What no rule judges; a client that spells GRES otherwise than the server is still helped."""
+    if record is not None:
+        return Decision(say=tuple(_line(each) for each in told))
+    asked = as_text(wanted(parsed.request))
+    edits = jobdesc.edits(parsed, parsed.request, spelling)
+    say = tuple(_line(each) for each in told)
+    return Decision(edits=edits, say=say, asked=asked, given=asked)
 
 
 def _judged(

@@ -14,7 +14,7 @@ from typing import Any, Literal
 import msgspec
 
 from fairwatt.core.errors import GrammarError
-from fairwatt.core.gres import Gres, Spelling, format_request, parse_request, spelling_of
+from fairwatt.core.gres import Gres, Spelling, format_request, parse_request, server_reads
 from fairwatt.core.records import GpuAsk, JobRequest
 from fairwatt.core.tres import parse_tres
 from fairwatt.slurm_plugins.rule import Aspect
@@ -230,7 +230,7 @@ def _gpu_edits(before: Parsed, after: JobRequest, spelling: Spelling) -> dict[st
         kept = items
         if per_task and after.cpus_per_task != before.request.cpus_per_task:
             items = _with_cpus(items, after.cpus_per_task)
-        respelt = old and spelling_of(before.texts[level]) not in (None, spelling)
+        respelt = old and not server_reads(before.texts[level], spelling)
         if new != old or items != kept or respelt:
             changed[LEVELS[level]] = format_request(
                 _replaced(items, new), spelling, per_task=per_task

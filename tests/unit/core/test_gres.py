@@ -18,7 +18,7 @@ from fairwatt.core.gres import (
     format_request,
     parse_node_gres,
     parse_request,
-    spelling_of,
+    server_reads,
 )
 
 
@@ -106,18 +106,29 @@ def test_writes_the_servers_spelling(spelling: Spelling, per_task: bool, wanted:
 
 
 @pytest.mark.parametrize(
-    ("text", "wanted"),
+    ("text", "readers"),
     [
-        ("gpu:2", Spelling.BARE),
-        ("gres:gpu:2", Spelling.COLON),
-        ("gres/gpu:2", Spelling.SLASH),
-        ("cpu=3,gres/gpu=1", Spelling.SLASH),
-        ("cpu=3", None),
-        ("", None),
+        ("gpu:2", {Spelling.BARE}),
+        ("gpu", {Spelling.BARE}),
+        ("gres:gpu:2", {Spelling.COLON}),
+        ("gres:gpu:a100=2", set()),
+        ("gres/gpu:2", {Spelling.SLASH}),
+        ("cpu=3,gres/gpu=1", {Spelling.SLASH}),
+        ("gres/gpu:1,gpu:h100:1", set()),
+        ("gres/gres:gpu:2", set()),
+        ("gres:gres/gpu:2", set()),
+        ("cpu=3", set(Spelling)),
+        ("", set(Spelling)),
     ],
 )
-def test_tells_the_spelling(text: str, wanted: Spelling | None) -> None:
-    assert spelling_of(text) is wanted
+def test_tells_which_servers_read_it(text: str, readers: set[Spelling]) -> None:
+    assert {spelling for spelling in Spelling if server_reads(text, spelling)} == readers
+
+
+@pytest.mark.parametrize("text", ["gres/gres:gpu:a100:2", "gres:gres/gpu:a100:2"])
+def test_a_prefix_before_a_prefix_says_nothing_more(text: str) -> None:
+    """`scontrol update Gres=gres:gpu:a100:2` on 24.11 and its like on 22.05."""
+    assert parse_request(text) == gpu("a100", 2)
 
 
 @pytest.mark.parametrize(
@@ -260,7 +271,7 @@ def test_a_written_node_reads_back(item: Gres) -> None:
 
 @given(st.text() | st.text("gpures:/=,()0123.gKn_|>", max_size=24))
 def test_any_text_gives_entries_or_a_grammar_error(text: str) -> None:
-    for parse in (parse_request, parse_node_gres, spelling_of):
+    for parse in (parse_request, parse_node_gres, lambda text: server_reads(text, Spelling.COLON)):
         with contextlib.suppress(GrammarError):
             parse(text)
 
