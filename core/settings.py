@@ -73,6 +73,12 @@ SETTINGS: tuple[Setting, ...] = (
         "policyd.refresh_s", int, 30, "How often the cluster's facts are read again, in seconds."
     ),
     Setting(
+        "policyd.memo_entries",
+        int,
+        4096,
+        "How many answers policyd keeps for equal requests; 0: each is judged anew.",
+    ),
+    Setting(
         "policyd.policy_file",
         str,
         "/etc/fairwatt/policy.toml",

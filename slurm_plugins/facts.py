@@ -15,11 +15,13 @@ import msgspec
 from fairwatt.core.call import call
 from fairwatt.core.errors import FairwattError
 from fairwatt.core.slurm import NodeFacts, PartitionFacts, SlurmClient
-from fairwatt.slurm_plugins.site import Facts, Node, Partition, Stock, decode_facts
+from fairwatt.slurm_plugins.site import Facts, Node, Partition, Stock
 
-__all__ = ["from_child", "from_slurm"]
+__all__ = ["ChildReader", "decode", "encode", "from_slurm"]
 
 CHILD_TIMEOUT_S = 60.0
+CHUNK_NODES = 250
+_CLOSED = "]}"
 
 
 def from_slurm(slurm_conf: str | None, backend: str = "auto") -> Facts:
@@ -37,15 +39,56 @@ def from_slurm(slurm_conf: str | None, backend: str = "auto") -> Facts:
     )
 
 
-def from_child(slurm_conf: str | None, backend: str = "auto") -> Facts:
-    """Ask slurmctld in a child process, which keeps this one's interpreter free.
+class ChildReader:
+    """Asks slurmctld in a child process, which keeps this one's interpreter free.
+
+    What did not change since the last time is not read again: it is the same object.
+    """
+
+    def __init__(self, slurm_conf: str | None, backend: str = "auto") -> None:
+        module = "fairwatt.slurm_plugins.facts"
+        self._argv = [sys.executable, "-m", module, slurm_conf or "", backend]
+        self._text = ""
+        self._facts = Facts((), ())
+
+    def __call__(self) -> Facts:
+        """Return the facts of now.
+
+        Raises:
+            CommandError: the child failed; its message is the child's.
+            msgspec.MsgspecError: it printed something else.
+        """
+        text = call(self._argv, timeout_s=CHILD_TIMEOUT_S).stdout
+        if text != self._text:
+            self._facts = decode(text)
+            self._text = text
+        return self._facts
+
+
+def encode(facts: Facts) -> str:
+    """Write facts as JSON: a first line without the nodes, then lines of some nodes each."""
+    head = msgspec.json.encode(msgspec.structs.replace(facts, nodes=())).decode()
+    nodes = [msgspec.json.encode(node).decode() for node in facts.nodes]
+    chunks = [nodes[at : at + CHUNK_NODES] for at in range(0, len(nodes), CHUNK_NODES)]
+    lines = ",\n".join(",".join(chunk) for chunk in chunks)
+    return f'{head[:-1]},"nodes":[\n{lines}\n{_CLOSED}\n'
+
+
+def decode(text: str) -> Facts:
+    """Read what `encode` wrote, a line at a time: another thread can answer jobs in between.
 
     Raises:
-        CommandError: the child failed; its message is the child's.
-        msgspec.MsgspecError: it printed something else.
+        msgspec.MsgspecError: it has another shape.
     """
-    argv = [sys.executable, "-m", "fairwatt.slurm_plugins.facts", slurm_conf or "", backend]
-    return decode_facts(call(argv, timeout_s=CHILD_TIMEOUT_S).stdout)
+    head, *lines = text.splitlines() or [""]
+    if not lines or lines.pop() != _CLOSED:
+        raise msgspec.DecodeError("facts without their end")
+    nodes: list[Node] = []
+    for line in lines:
+        nodes += msgspec.json.decode(f"[{line.removesuffix(',')}]", type=list[Node])
+    return msgspec.structs.replace(
+        msgspec.json.decode(head + _CLOSED, type=Facts), nodes=tuple(nodes)
+    )
 
 
 def _node(node: NodeFacts) -> Node:
@@ -87,7 +130,7 @@ def main(argv: list[str]) -> int:
     except FairwattError as error:
         sys.stderr.write(f"{error}\n")
         return 1
-    sys.stdout.buffer.write(msgspec.json.encode(facts) + b"\n")
+    sys.stdout.write(encode(facts))
     return 0
 
 

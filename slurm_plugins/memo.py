@@ -8,7 +8,8 @@
 from __future__ import annotations
 
 from collections import OrderedDict
-from typing import NamedTuple
+
+import msgspec
 
 from fairwatt.slurm_plugins.engine import Decision
 from fairwatt.slurm_plugins.wire import Query
@@ -27,12 +28,18 @@ COPIES = 3
 """The texts of a request are in the key, in the query, and in part in the decision."""
 
 
-class Remembered(NamedTuple):
+class Remembered(msgspec.Struct, frozen=True, gc=False):
     """An answer in pieces, between which the request's id goes, and what it was made from."""
 
     pieces: tuple[bytes, ...]
     query: Query
     decision: Decision
+
+
+class _Entry(msgspec.Struct, frozen=True, gc=False):
+    epoch: int
+    size: int
+    remembered: Remembered
 
 
 class Memo:
@@ -45,7 +52,7 @@ class Memo:
     def __init__(self, max_entries: int = MAX_ENTRIES, max_bytes: int = MAX_BYTES) -> None:
         self._max_entries = max_entries
         self._max_bytes = max_bytes
-        self._entries: OrderedDict[bytes, tuple[int, int, Remembered]] = OrderedDict()
+        self._entries: OrderedDict[bytes, _Entry] = OrderedDict()
         self._epoch = 0
         self._size_bytes = 0
 
@@ -64,10 +71,10 @@ class Memo:
     def get(self, key: bytes) -> Remembered | None:
         """What was put in under this key since the last `forget`."""
         entry = self._entries.get(key)
-        if entry is None or entry[0] != self._epoch:
+        if entry is None or entry.epoch != self._epoch:
             return None
         self._entries.move_to_end(key)
-        return entry[2]
+        return entry.remembered
 
     def put(self, key: bytes, remembered: Remembered) -> None:
         """Keep an answer; the ones unused for longest go until all fit."""
@@ -75,8 +82,8 @@ class Memo:
             return
         size = COPIES * (len(key) + sum(map(len, remembered.pieces))) + OBJECT_BYTES
         old = self._entries.pop(key, None)
-        self._size_bytes += size - (old[1] if old else 0)
-        self._entries[key] = (self._epoch, size, remembered)
+        self._size_bytes += size - (old.size if old else 0)
+        self._entries[key] = _Entry(self._epoch, size, remembered)
         while len(self._entries) > self._max_entries or self._size_bytes > self._max_bytes:
-            _, (_, freed, _) = self._entries.popitem(last=False)
-            self._size_bytes -= freed
+            _, oldest = self._entries.popitem(last=False)
+            self._size_bytes -= oldest.size

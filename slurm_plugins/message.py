@@ -16,7 +16,7 @@ __all__ = ["Message", "Note", "shown"]
 MAX_SHOWN_CHARS = 80
 
 
-class Note(msgspec.Struct, frozen=True):
+class Note(msgspec.Struct, frozen=True, gc=False):
     """A message with its values filled in: one printable ASCII line."""
 
     code: str

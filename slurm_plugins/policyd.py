@@ -28,10 +28,11 @@ from fairwatt.core.config import Config
 from fairwatt.core.errors import ConfigError, PolicyError
 from fairwatt.core.gres import Spelling
 from fairwatt.core.notify import ready
-from fairwatt.slurm_plugins import facts, wire
+from fairwatt.slurm_plugins import wire
 from fairwatt.slurm_plugins.decision_journal import journal_of
 from fairwatt.slurm_plugins.durations import Durations
 from fairwatt.slurm_plugins.engine import Decision, Policy, decide
+from fairwatt.slurm_plugins.facts import ChildReader
 from fairwatt.slurm_plugins.lineserver import LineServer
 from fairwatt.slurm_plugins.memo import Memo, Remembered
 from fairwatt.slurm_plugins.policy_file import load_policy
@@ -222,13 +223,12 @@ def serve(config: Config, path: Path | None = None) -> None:
         PolicyError: the socket is taken by a daemon that answers, or cannot be made.
     """
     sys.setswitchinterval(SWITCH_S)
-    slurm_conf = config["site.slurm_conf"] or None
     settings = read_settings(config)
-    refresher = Refresher(
-        lambda: facts.from_child(slurm_conf), settings.refresh_s, settings.catalogue_dir
-    )
+    read = ChildReader(config["site.slurm_conf"] or None, config["site.slurm_backend"])
+    refresher = Refresher(read, settings.refresh_s, settings.catalogue_dir)
     journal = journal_of(config)
-    daemon = PolicyDaemon(settings, refresher, journal=journal)
+    memo = Memo(config["policyd.memo_entries"])
+    daemon = PolicyDaemon(settings, refresher, journal=journal, memo=memo)
     if journal is not None:
         journal.start()
     refresher.start()

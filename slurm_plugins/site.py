@@ -31,7 +31,6 @@ __all__ = [
     "Site",
     "Stock",
     "load_facts",
-    "decode_facts",
 ]
 
 MAX_POOLS = 64
@@ -245,15 +244,6 @@ def load_facts(path: Path) -> Facts:
             place=str(path),
             remedy="write one with `python -m fairwatt.slurm_plugins.facts`",
         ) from error
-
-
-def decode_facts(text: str) -> Facts:
-    """Read facts from the JSON that the facts program prints.
-
-    Raises:
-        msgspec.MsgspecError: it has another shape.
-    """
-    return msgspec.json.decode(text, type=Facts)
 
 
 def _listed(name: str | None, allowed: tuple[str, ...] | None, denied: tuple[str, ...]) -> bool:

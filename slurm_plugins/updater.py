@@ -149,8 +149,7 @@ class Updater:
         if not self._still(job, self._queue.job(job)):
             return Outcome(job.job_id, changed=False, text="it has changed meanwhile")
         self._unfinished |= change.apart
-        comment = {} if change.apart else {"admin_comment": change.comment}
-        return self._write(job, change, {**change.fields, **comment}, waited)
+        return self._write(job, change, change.at_once, waited)
 
     def _still(self, job: QueuedJob, fresh: QueuedJob | None) -> bool:
         """Whether a fresh look shows the same job; Resources and Priority come and go."""
@@ -246,5 +245,5 @@ def _rules(config: Config, slurm_conf: str | None) -> tuple[Policy, Spelling]:
     """Read policy, facts and release anew: passes with a job that is due are rare."""
     rules = load_policy(Path(config["policyd.policy_file"])).rules
     catalogue = load_catalogue(config["site.catalogue_dir"] or None)
-    site = Site(facts.from_child(slurm_conf), catalogue)
+    site = Site(facts.ChildReader(slurm_conf)(), catalogue)
     return Policy(site, rules), spelling_of_version(SlurmClient(slurm_conf).version())

@@ -33,7 +33,7 @@ _COMMENT = b'"admin_comment":"fairwatt:{\\"v\\":1,\\"id\\":\\"'
 JSON string every quote has a backslash before it, and the first three here have none."""
 
 
-class Query(msgspec.Struct, frozen=True, kw_only=True):
+class Query(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """What a client asks: the fields of a job to judge, or `ping`."""
 
     verb: Literal["submit", "modify", "ping"]
