@@ -40,6 +40,13 @@ unit: ## the quick tests only
 test-ansible: dist ## the collection's roles on booted Debian nodes, each step's time printed
 	FAIRWATT_STRICT_SKIPS=1 $(PYTEST) -q tests/ansible
 
+.PHONY: test-matrix
+test-matrix: setup ## every form of a request on three live releases of Slurm (RECORD=1 writes the page)
+	@rm -rf build/submit-matrix
+	FAIRWATT_STRICT_SKIPS=1 FAIRWATT_RECORD_MATRIX=$(RECORD) $(PYTEST) -q tests/lab/test_matrix.py
+	@[ -z "$(RECORD)" ] || $(PYTHON) -m tests.lab.matrix.page
+	@cat build/submit-matrix/*
+
 .PHONY: lint
 lint: ## style, types and import arrows
 	$(VENV)/bin/ruff check --quiet .
@@ -62,6 +69,10 @@ fuzz: setup ## coverage-guided fuzzing of grammar, decisions and hook (FUZZ_S=60
 	$(VENV)/bin/pip install -q -e '.[fuzz]'
 	@set -o pipefail; for target in grammar decisions hook; do \
 		$(PYTHON) -m tests.fuzz.run $$target $(FUZZ_S) 2>&1 | grep -v '^INFO: Instrumenting' || exit 1; done
+
+.PHONY: bench-policyd
+bench-policyd: setup ## policyd with 10,000 nodes and 200 partitions: time of a decision, memory
+	@$(PYTHON) -m tests.bench.bench_policyd
 
 .PHONY: clean
 clean: ## remove what set-up and tests made in this folder
