@@ -67,20 +67,19 @@ local WIRE_ORDER = {
 -- What an answer may change and how each value is checked, in the order in which it is written.
 -- Memory is last: it cannot be put back to "not set", which is no number of Lua's.
 local WRITABLE = {
-  { "gres", "tres_per_node", "tres_per_job", "tres_per_task", "tres_per_socket",
-    "cpus_per_tres", "mem_per_tres" },
-  { "text", "partition", "features", "exc_nodes", "qos", "admin_comment" },
-  { "count", "num_tasks", "min_nodes", "max_nodes", "min_cpus", "time_limit" },
-  { "short", "cpus_per_task", "ntasks_per_node", "pn_min_cpus", "shared" },
-  { "environment", ENVIRONMENT[1], ENVIRONMENT[2], ENVIRONMENT[3], ENVIRONMENT[4],
-    ENVIRONMENT[5], ENVIRONMENT[6], ENVIRONMENT[7] },
-  { "memory", "min_mem_per_node", "min_mem_per_cpu" },
+  { "gres", { "tres_per_node", "tres_per_job", "tres_per_task", "tres_per_socket",
+              "cpus_per_tres", "mem_per_tres" } },
+  { "text", { "partition", "features", "exc_nodes", "qos", "admin_comment" } },
+  { "count", { "num_tasks", "min_nodes", "max_nodes", "min_cpus", "time_limit" } },
+  { "short", { "cpus_per_task", "ntasks_per_node", "pn_min_cpus", "shared" } },
+  { "environment", ENVIRONMENT },
+  { "memory", { "min_mem_per_node", "min_mem_per_cpu" } },
 }
 local KINDS, WRITE_ORDER = {}, {}
 for _, group in ipairs(WRITABLE) do
-  for i = 2, #group do
-    KINDS[group[i]] = group[1]
-    WRITE_ORDER[#WRITE_ORDER + 1] = group[i]
+  for _, name in ipairs(group[2]) do
+    KINDS[name] = group[1]
+    WRITE_ORDER[#WRITE_ORDER + 1] = name
   end
 end
 

@@ -22,12 +22,22 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
-__all__ = ["FAULTS", "FaultyPolicyd"]
+__all__ = ["EDITS", "FAULTS", "GIVEN", "LATE_S", "SAID", "FaultyPolicyd"]
 
 SAID = "fairwatt FW999: judged"
 GIVEN = "gpu:h100:1"
 LATE_S = 0.4
 """How long a slow answer takes; the tests' deadline is shorter."""
+
+EDITS = {
+    "time_limit": 60,
+    "min_cpus": 3,
+    "num_tasks": 3,
+    "shared": 0,
+    "features": "h100",
+    "min_mem_per_cpu": 500,
+}
+"""What "many edits" writes beside the GPU, of every kind that a job can do without."""
 
 _Query = dict[str, Any]
 
@@ -35,7 +45,9 @@ _Query = dict[str, Any]
 def right(query: _Query) -> dict[str, Any]:
     """A right answer: another GPU and a comment, told to the user."""
     prefix = "gres/" if query["spelling"] == "slash" else "gres:"
-    edits = {"tres_per_node": prefix + GIVEN, "admin_comment": "judged"}
+    edits = {"tres_per_node": prefix + GIVEN}
+    if query["verb"] == "submit":  # Slurm refuses a user's change of it
+        edits["admin_comment"] = "judged"
     return {"v": 1, "id": query["id"], "act": "accept", "set": edits, "say": SAID}
 
 
@@ -60,6 +72,7 @@ def _slow(query: _Query) -> bytes:
 
 FAULTS: dict[str, Callable[[_Query], bytes]] = {
     "none": _with(),
+    "many edits": _also(**EDITS),
     "slow": _slow,
     "garbage": lambda _query: b"\x00\xff{]\n",
     "a list": lambda _query: b"[1]\n",
@@ -131,12 +144,20 @@ class FaultyPolicyd:
 
     def fault(self, name: str) -> int:
         """Answer like that from now on; return how many connections there have been."""
+        return int(self._ask(name))
+
+    def asked(self) -> _Query:
+        """The last request."""
+        query: _Query = json.loads(self._ask("?"))
+        return query
+
+    def _ask(self, word: str) -> str:
         assert self._process is not None
         assert self._process.stdin is not None
         assert self._process.stdout is not None
-        self._process.stdin.write(name + "\n")
+        self._process.stdin.write(word + "\n")
         self._process.stdin.flush()
-        return int(self._process.stdout.readline())
+        return self._process.stdout.readline()
 
     def _signal(self, number: int) -> None:
         assert self._process is not None
@@ -147,6 +168,7 @@ class _Server:
     def __init__(self, path: str) -> None:
         self.fault = "none"
         self.connections = 0
+        self.asked = "{}"
         self._listener = socket.socket(socket.AF_UNIX)
         Path(path).unlink(missing_ok=True)
         self._listener.bind(path)
@@ -162,7 +184,7 @@ class _Server:
     def _serve(self, client: socket.socket) -> None:
         with client, client.makefile("rb") as lines:
             for line in lines:
-                fault = self.fault
+                fault, self.asked = self.fault, line.decode()
                 try:
                     client.sendall(FAULTS[fault](json.loads(line)))
                 except OSError:
@@ -172,12 +194,14 @@ class _Server:
 
 
 def main() -> None:
-    """Listen on argv[1]; each line of standard input is the next fault."""
+    """Listen on argv[1]; a line of input is the next fault, "?" asks for the last query."""
     server = _Server(sys.argv[1])
     threading.Thread(target=server.accept, daemon=True).start()
-    for line in sys.stdin:
-        server.fault = line.strip()
-        sys.stdout.write(f"{server.connections}\n")
+    for word in map(str.strip, sys.stdin):
+        if word != "?":
+            server.fault = word
+        said = server.asked.strip() if word == "?" else str(server.connections)
+        sys.stdout.write(said + "\n")
         sys.stdout.flush()
 
 

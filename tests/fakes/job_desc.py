@@ -56,16 +56,14 @@ STRINGS = [
     "wckey",
     "work_dir",
 ]
+SHORT = {"cpus_per_task", "ntasks_per_node", "ntasks_per_gpu", "pn_min_cpus", "shared", "requeue"}
 NUMBERS = {
     **dict.fromkeys(["num_tasks", "min_nodes", "max_nodes", "time_limit", "priority"], NO_VAL),
-    **dict.fromkeys(
-        ["cpus_per_task", "ntasks_per_node", "ntasks_per_gpu", "shared", "requeue"], NO_VAL_16
-    ),
+    **dict.fromkeys(sorted(SHORT), NO_VAL_16),
     "min_cpus": 1,
     "begin_time": 0,
     "pn_min_memory": NO_VAL_64,
 }
-SHORT = {"cpus_per_task", "ntasks_per_node", "ntasks_per_gpu", "shared", "requeue"}
 MEMORY = {"min_mem_per_node": 0, "min_mem_per_cpu": MEM_PER_CPU}
 """Two views of pn_min_memory, told apart by its highest bit; nil where they do not hold."""
 NOT_IN_RECORDS = {

@@ -29,15 +29,14 @@ NOT_APPLIED = "fairwatt: the site's GPU policy could not be applied"
 SITE_FAILED = "fairwatt: the site's own submit script failed"
 ASKED = "gpu:a100:1"
 DEADLINE_S = 0.2
-ANSWERED = [name for name in FAULTS if name not in ("none", "slow", "twice")]
+ANSWERED = [name for name in FAULTS if name not in ("none", "many edits", "slow", "twice")]
 
 SABOTAGE = """\
 function slurm_job_submit(job_desc)
-  local meta, writes = getmetatable(job_desc), 0
+  local meta = getmetatable(job_desc)
   local set = meta.__newindex
   meta.__newindex = function(t, name, value)
-    writes = writes + 1
-    if writes == 2 then error("sabotage at " .. name) end
+    if name == "{field}" then error("sabotage at " .. name) end
     return set(t, name, value)
   end
   return 0
@@ -95,6 +94,13 @@ class Lab:
         """Counted lines with `text` in slurmctld's log."""
         return len(re.findall(rf"{re.escape(text)}.*\[\d+ since this script", self.log()))
 
+    def plain(self) -> dict[str, str]:
+        """The same job as it is where policyd is away."""
+        self.far.kill()
+        job = self.submit().job
+        self.far.start()
+        return job
+
     def check_recovered(self) -> None:
         """The next job is judged, and its user told so once."""
         after = self.submit()
@@ -122,6 +128,16 @@ class Submission:
             assert self.job["TresPerNode"] == lab.asked
             assert "AdminComment" not in self.job
             assert self.job["Partition"] == "gpu"
+
+
+CHANGING = ("JobId", "Time", "StdErr", "StdOut", "StdIn", "Comment", "SLUID", "LastSchedEval")
+
+
+def alike(job: dict[str, str]) -> dict[str, str]:
+    """A job without what differs from one submission to the next."""
+    return {
+        k: v for k, v in job.items() if not any(part in k for part in CHANGING) or k == "TimeLimit"
+    }
 
 
 @pytest.fixture(scope="module", params=[HOST_RELEASE, *OTHER_RELEASES])
@@ -227,14 +243,25 @@ class TestPolicyd:
 
 
 class TestHook:
-    def test_a_write_that_fails_takes_the_others_back(self, lab):
-        mode = lab.mode
-        lab.settings(mode, site_script=lab.site(SABOTAGE))
+    @pytest.mark.parametrize("field", ["admin_comment", "min_mem_per_cpu"])
+    def test_a_write_that_fails_takes_the_others_back(self, lab, field):
+        mode, plain = lab.mode, lab.plain()
+        lab.settings(mode, site_script=lab.site(SABOTAGE.replace("{field}", field)))
+        lab.far.fault("many edits")
         before = lab.counted()
-        lab.submit().check(lab)
+        done = lab.submit()
+        done.check(lab)
+        assert mode == "closed" or alike(done.job) == alike(plain)
         assert lab.counted() == before + 1
-        assert "sabotage at admin_comment" in lab.log()
+        assert f"sabotage at {field}" in lab.log()
         lab.settings(mode)
+
+    def test_edits_of_every_kind_arrive(self, lab):
+        lab.far.fault("many edits")
+        job = lab.submit("--constraint=h100").job
+        assert (job["TimeLimit"], job["NumTasks"]) == ("01:00:00", "3")
+        assert (job["MinMemoryCPU"], job["OverSubscribe"]) == ("500M", "NO")
+        assert (job["AdminComment"], job["Features"]) == ("judged", "h100")
 
     def test_loaded_anew_it_connects_anew(self, lab):
         lab.check_recovered()
@@ -261,6 +288,68 @@ class TestSiteScript:
         given = None if mode == "closed" else lab.spelled(GIVEN)
         assert done.job.get("TresPerNode") == given
         lab.settings(mode)
+
+
+class TestWire:
+    """What reaches policyd, as this release's own clients send it."""
+
+    def asked(self, lab: Lab, *args: str) -> dict[str, object]:
+        lab.submit(*args)
+        return lab.far.asked()["job"]
+
+    def test_the_options_of_a_job(self, one):
+        options = (
+            "-t60",
+            "--mem=2G",
+            "--cpus-per-gpu=2",
+            "--exclusive",
+            "--array=0-1",
+            "-qnormal",
+        )
+        job = self.asked(one, *options)
+        begin_s = job.pop("begin_time")
+        assert abs(begin_s - time.time() - 3600) < 60
+        assert job == {
+            "tres_per_node": one.asked,
+            "time_limit": 60,
+            "min_mem_per_node": 2048,
+            "cpus_per_tres": one.spelled("gpu:2"),
+            "shared": 0,
+            "array_inx": "0-1",
+            "qos": "normal",
+            "std_in": "/dev/null",
+            "has_script": 1,
+            "user_id": job["user_id"],
+            "min_cpus": job["min_cpus"],
+            "SLURM_CPUS_PER_GPU": "2",
+        }
+        assert self.asked(one, "--mem-per-cpu=500")["min_mem_per_cpu"] == 500
+
+    def test_a_job_from_inside_a_job_names_what_it_inherits(self, one):
+        inner = f"sbatch --gres={ASKED} --begin=now+1hour --wrap=true"
+        job_id = one.slurm.sbatch(["--mem=700", "-c2"], inner).job_id
+        assert one.slurm.wait_job(job_id) == ["COMPLETED"]
+        names = one.far.asked()["job"]["inherited"].split(",")
+        assert names[0] == "SLURM_JOB_ID"
+        assert {"SLURM_MEM_PER_NODE", "SLURM_CPUS_PER_TASK"} <= set(names)
+        assert "inherited" not in self.asked(one)
+
+    def test_components_of_a_hetjob_tell_their_place(self, one):
+        later = "--begin=now+1hour"
+        parts = [f"--gres={ASKED}", later, ":", f"--gres={ASKED}", later, "--wrap=true"]
+        assert one.slurm.run(["sbatch", *parts], user="ada").stderr.count(SAID) == 2
+        job = one.far.asked()["job"]
+        assert (job["het_offset"], "has_script" in job) == (1, False)
+
+    def test_of_a_job_that_is_there_the_record(self, one):
+        job = one.submit("-t60", "--mem=2G").job
+        change = ["scontrol", "update", f"JobId={job['JobId']}", "TimeLimit=5"]
+        assert one.slurm.run(change, user="ada").returncode == 0
+        query = one.far.asked()
+        assert (query["job"]["time_limit"], query["record"]["time_limit"]) == (5, 60)
+        assert query["record"]["min_mem_per_node"] == 2048
+        assert query["record"]["admin_comment"] == "judged"
+        assert "het_offset" not in query["record"]
 
 
 @pytest.fixture
