@@ -18,7 +18,7 @@ from __future__ import annotations
 import re
 from collections.abc import Collection, Iterable, Sequence
 
-__all__ = ["Groups", "combined", "groups", "holds"]
+__all__ = ["Groups", "combined", "groups", "holds", "same_for_all"]
 
 Groups = tuple[frozenset[str], ...]
 """A node satisfies a constraint if it has a feature of every group."""
@@ -60,6 +60,12 @@ def combined(text: str | None, names: Sequence[str]) -> str | None:
         return None
     whole = f"({text})" if _ALTERNATIVES.fullmatch(text) else text
     return f"{whole}&{one_of}"
+
+
+def same_for_all(text: str | None) -> bool:
+    """Whether a constraint asks for one feature that all nodes of the job share: `[a|b]`."""
+    match = _TERM.fullmatch(text or "")
+    return match is not None and match[3] is not None
 
 
 def holds(wanted: Iterable[frozenset[str]], features: Collection[str]) -> bool:

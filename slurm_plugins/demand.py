@@ -16,6 +16,7 @@ __all__ = [
     "Shortfall",
     "as_text",
     "demand",
+    "may_span_nodes",
     "retyped",
     "shortfall",
     "untyped_count",
@@ -103,3 +104,18 @@ def _spread(count: int, max_nodes: int | None) -> int:
     if count == 0:
         return 0
     return -(-count // max_nodes) if max_nodes else 1
+
+
+def may_span_nodes(request: JobRequest) -> bool:
+    """Whether Slurm may give a request GPUs on more than one node.
+
+    Without a number of nodes it takes as many as there are tasks, or GPUs of a job that gives
+    no number of tasks, at the most.
+    """
+    if request.max_nodes == 1:
+        return False
+    if (request.min_nodes or 1) > 1:
+        return True
+    if request.num_tasks is not None:
+        return request.num_tasks > 1
+    return any(ask.level == "job" and ask.count > 1 for ask in request.gpus)

@@ -10,9 +10,13 @@ from importlib.metadata import EntryPoint, entry_points
 from fairwatt.core.errors import PolicyError
 from fairwatt.slurm_plugins.rule import RuleSpec
 from fairwatt.slurm_plugins.rules import (
+    account_types,
+    homogeneous,
     known_types,
     memory_fit,
+    mig_per_process,
     need,
+    share_per_gpu,
     type_spelling,
     untyped_slices,
 )
@@ -23,10 +27,14 @@ SITE_GROUP = "fairwatt.rules"
 
 BUILT_IN: tuple[RuleSpec, ...] = (
     type_spelling.RULE,
+    account_types.RULE,
     need.RULE,
     memory_fit.RULE,
     untyped_slices.RULE,
     known_types.RULE,
+    mig_per_process.RULE,
+    homogeneous.RULE,
+    share_per_gpu.RULE,
 )
 """fairwatt's rules in the order in which they are applied."""
 
