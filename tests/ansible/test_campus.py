@@ -176,6 +176,24 @@ def energy_mj(campus: BootedSite, folder: Path, job_id: int) -> int | None:
     return rows[0][0] if len(rows) == 1 else None
 
 
+def test_the_decision_is_in_the_store_delivered_by_slurms_own_user(campus, job, tmp_path):
+    def arrived() -> list[tuple[str, str, int]]:
+        with closing(stored(campus, tmp_path)) as db:
+            sql = "SELECT given, user, took_us FROM decision WHERE asked = 'gpu:20gb:1'"
+            return [tuple(row) for row in db.execute(sql)]
+
+    rows = await_value(
+        arrived,
+        what="the decision is in the store",
+        timeout_s=60,
+        detail=lambda: campus.controller.journal("fairwatt-policyd"),
+        interval_s=1,
+    )
+    given, user, took_us = rows[0]
+    assert (given, user) == ("gpu:a100_3g.20gb:1", USER)
+    assert took_us > 0
+
+
 def test_the_user_sees_it_through_the_proxy(campus, job):
     desk = campus.lab["gpu01"]
     with proxy(campus.lab, campus.accounting) as url:

@@ -139,7 +139,7 @@ COMBINATIONS = list(itertools.product(PERSONAS, ("light", "dark"), SIZES))
 
 
 @pytest.mark.parametrize(("user", "scheme", "size"), COMBINATIONS)
-def test_three_pages(open_page, base, store, user, scheme, size):
+def test_each_page(open_page, base, store, user, scheme, size):
     page = open_page(scheme, size)
     look_as(page, base, user)
     job_id = job_with_everything(store)
@@ -149,6 +149,8 @@ def test_three_pages(open_page, base, store, user, scheme, size):
         ("me", "/me", 200),
         ("job", f"/jobs/campus/{job_id}", 200),
         ("dept", f"/dept/{department}?period=90d", 404 if user == "ada" else 200),
+        ("policy", "/policy?period=90d", 200),
+        ("messages", "/messages", 200),
     ):
         page.complaints.clear()
         answer = page.goto(base + path)
@@ -200,6 +202,45 @@ def test_pages_work_without_script_and_by_keyboard(open_page, base):
     assert page.locator("#accounts table").is_visible()
 
 
+def test_a_job_says_what_the_policy_did_and_what_its_number_means(open_page, base, store):
+    page = open_page()
+    look_as(page, base, "ada")
+    page.goto(f"{base}/jobs/campus/{job_with_everything(store)}")
+    card = page.locator("#rewrite")
+    assert "→" in card.locator(".swap").inner_text()
+    assert "µs" in card.inner_text()
+    card.locator("summary", has_text="The whole decision").click()
+    assert "tres_per_node=" in card.locator(".facts").inner_text()
+    code = card.locator("p a").first
+    number = code.inner_text()
+    code.click()
+    page.wait_for_url(f"**/messages#{number}")
+    assert page.locator(f"#{number}").inner_text().startswith(number)
+    assert quiet(page)
+
+
+def test_a_job_that_nobody_changed_is_as_asked(open_page, base, store):
+    db = sqlite3.connect(store)
+    (job_id,) = db.execute(
+        "SELECT job_id FROM run WHERE user = 'ada' AND decision IS NULL ORDER BY job_id DESC"
+    ).fetchone()
+    db.close()
+    page = open_page()
+    look_as(page, base, "ada")
+    page.goto(f"{base}/jobs/campus/{job_id}")
+    assert "as asked" in page.locator("#rewrite").inner_text()
+
+
+def test_the_admin_sees_the_refusals_of_all(open_page, base):
+    page = open_page()
+    look_as(page, base, "root")
+    page.click("nav >> text=Submit policy")
+    page.click("nav.periods >> text=90 days")
+    assert "FW302" in page.locator("#refusals").inner_text()
+    assert page.evaluate(TOO_WIDE) == []
+    assert quiet(page)
+
+
 def test_a_table_comes_down_as_csv(open_page, base):
     page = open_page()
     look_as(page, base, "hana")
@@ -218,6 +259,7 @@ def test_axe_finds_nothing(open_page, base, store, user, scheme):
     look_as(page, base, user)
     departments = ["/dept/physics", "/dept/qcd", "/dept/physics?period=2001-01"]
     paths = ["/me", f"/jobs/campus/{job_with_everything(store)}", "/nope", "/me?period=2001-01"]
+    paths += ["/policy?period=90d", "/policy?period=2001-01", "/messages"]
     paths += [] if user == "ada" else departments
     for path in paths:
         page.goto(base + path)
