@@ -235,11 +235,24 @@ def _gpu_edits(before: Parsed, after: JobRequest, spelling: Spelling) -> dict[st
             changed[LEVELS[level]] = format_request(
                 _replaced(items, new), spelling, per_task=per_task
             )
-        if new != old and ENVIRONMENT[level] in before.exported:
-            changed[ENVIRONMENT[level]] = _as_option(new)
-    if TRES_PER_TASK in before.exported and LEVELS["task"] in changed:
-        changed[TRES_PER_TASK] = changed[LEVELS["task"]]
+        # Slurm leaves what sbatch exported as it is when the updater changes the job's type, and
+        # steps would ask for the old one; without a type they take what the job has.
+        steps = _untyped(new) if after.flavours else new
+        if steps != old and ENVIRONMENT[level] in before.exported:
+            changed[ENVIRONMENT[level]] = _as_option(steps)
+        if (
+            per_task
+            and TRES_PER_TASK in before.exported
+            and (LEVELS["task"] in changed or steps != new)
+        ):
+            changed[TRES_PER_TASK] = format_request(
+                _replaced(items, steps), spelling, per_task=True
+            )
     return changed
+
+
+def _untyped(asks: tuple[GpuAsk, ...]) -> tuple[GpuAsk, ...]:
+    return tuple(msgspec.structs.replace(ask, type=None) for ask in asks)
 
 
 def _with_cpus(items: tuple[Gres, ...], count: int | None) -> tuple[Gres, ...]:

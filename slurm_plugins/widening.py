@@ -22,6 +22,7 @@ from fairwatt.slurm_plugins.engine import COMMENT_PREFIX, Policy, decide
 from fairwatt.slurm_plugins.jobqueue import SCONTROL_NAMES
 from fairwatt.slurm_plugins.message import shown
 from fairwatt.slurm_plugins.pending import QueuedJob
+from fairwatt.slurm_plugins.place import may_enter
 from fairwatt.slurm_plugins.site import Site
 
 __all__ = [
@@ -61,10 +62,11 @@ class Left(msgspec.Struct, frozen=True):
 
 
 class Change(msgspec.Struct, frozen=True, kw_only=True):
-    """What to write to `address`: `fields` by job_desc's names, and the new comment.
+    """What to write to `address`: `fields` by job_desc's names, then or with them the comment.
 
-    `apart`: fields first, the comment when it is seen which tasks have them. Slurm lends the
-    fields to the first record only, so tasks that start meanwhile would get the comment alone.
+    `apart`: the comment comes when it is seen which tasks have the fields. Slurm gives the fields
+    to the first record only, so a task that starts meanwhile would get the comment alone. What
+    goes along with the fields then is `meanwhile`, which says the same as the present comment.
     """
 
     address: str
@@ -72,6 +74,13 @@ class Change(msgspec.Struct, frozen=True, kw_only=True):
     comment: str
     told: str
     apart: bool = False
+    meanwhile: str | None = None
+
+    @property
+    def at_once(self) -> dict[str, str | int]:
+        """What the first request to slurmctld changes."""
+        comment = self.meanwhile if self.apart else self.comment
+        return {**self.fields, **({"admin_comment": comment} if comment else {})}
 
 
 class _Body(msgspec.Struct):
@@ -144,12 +153,17 @@ def plan(
         return Left(f"its request cannot be read: {error}")
     if isinstance(fields, str):
         return Left(fields)
-    comment = _widened_comment(record, as_text(after.gpus), now_ts)
+    exact = _from_here(record, parsed.request.partition)
+    comment = _widened_comment(exact, as_text(after.gpus), now_ts)
     if comment is None:
         return Left("its new admin comment would be too long")
-    told = f"{record.given} -> {_described(after, record.next[0][1])}"
     return Change(
-        address=job.address, fields=fields, comment=comment, told=told, apart=job.many_tasks
+        address=job.address,
+        fields=fields,
+        comment=comment,
+        told=f"{record.given} -> {_described(after, record.next[0][1])}",
+        apart=job.many_tasks,
+        meanwhile=_encoded(exact.body) if exact != record else None,
     )
 
 
@@ -197,8 +211,9 @@ def _impossible(
     unknown = site.unknown_place(after)
     if unknown is not None:
         return f"there is no {unknown}"
-    if after.partition != parsed.request.partition and not site.is_open(after.partition or ""):
-        return f"partition {after.partition} is not open to all"
+    moves = after.partition != parsed.request.partition
+    if moves and not may_enter(parsed.request, site, after.partition or ""):
+        return f"the job may not be moved to partition {after.partition}"
     return _missing(after, site)
 
 
@@ -233,18 +248,28 @@ def _allowed_fields(
     return f"the policy would set {', '.join(foreign)}" if foreign else fields
 
 
+def _from_here(record: Record, partition: str | None) -> Record:
+    """The same record, where a change to another partition does not change what None means."""
+    first, *rest = record.next
+    moves = first[1] is not None and first[1] != partition
+    if partition is None or not moves or all(place for _, place in rest):
+        return record
+    next_ = (first, *((type_, place or partition) for type_, place in rest))
+    return msgspec.structs.replace(record, next=next_, body={**record.body, "next": next_})
+
+
 def _widened_comment(record: Record, given: str, now_ts: int) -> str | None:
-    """The comment after the change; notes that do not fit are left out, None if it is too long."""
-    notes = record.body.get("notes", [])
-    kept = notes if isinstance(notes, list) else []
+    """The comment after the change; None if it would be too long."""
     partition = record.next[0][1]
     to = f"{given} in partition {partition}" if partition else given
-    body = {
-        **record.body,
-        "given": given,
-        "next": record.next[1:],
-        "widened": [*record.widened, (now_ts, record.given, to)],
-    }
+    widened = [*record.widened, (now_ts, record.given, to)]
+    return _encoded({**record.body, "given": given, "next": record.next[1:], "widened": widened})
+
+
+def _encoded(body: Mapping[str, Any]) -> str | None:
+    """The text of a comment; notes that do not fit are left out, None if it is too long then."""
+    notes = body.get("notes")
+    kept = notes if isinstance(notes, list) else []
     for count in range(len(kept), -1, -1):
         text = msgspec.json.encode({**body, "notes": kept[:count]}).decode()
         if len(text) + len(COMMENT_PREFIX) <= MAX_COMMENT_BYTES and text.isascii():

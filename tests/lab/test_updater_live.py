@@ -161,6 +161,23 @@ class TestChange:
         output = typed.paths.home / "ada" / f"slurm-{job}.out"
         assert output.read_text() in ("on gpu01\n", "on gpu02\n")
 
+    @pytest.mark.parametrize(
+        "asked", [["--gpus=20gb:1"], ["-n1", "--gpus-per-task=20gb:1"], ["--gres=gpu:20gb:1"]]
+    )
+    def test_from_a_need_to_a_step_on_the_second_choice(self, typed, asked):
+        """Nothing by hand: the rule writes the flavours, and steps do not ask for the first."""
+        done = typed.sbatch(asked, "srun sh -c 'echo step on $SLURMD_NODENAME'")
+        assert f"-> gpu:{SMALL}:1" in done.stderr
+        job = done.job_id
+        assert job is not None
+        assert said(row(typed, job))["next"]
+        await_value(lambda: is_due(row(typed, job)), what="waiting", timeout_s=15)
+        (line,) = once(typed)
+        assert line.startswith(f"job {job}: gpu:{SMALL}:1 -> gpu:a100:1")
+        assert typed.wait_job(job) == ["COMPLETED"]
+        output = (typed.paths.home / "ada" / f"slurm-{job}.out").read_text()
+        assert output in ("step on gpu01\n", "step on gpu02\n")
+
     def test_the_daemon_does_it_too_and_ends_at_once(self, typed):
         job = submit(typed, *SLICE)
         update(typed, job, f"AdminComment={note()}", check=True)

@@ -215,6 +215,20 @@ class TestPlan:
         assert told["next"] == []
         assert told["widened"] == [*first, [NOW, "gpu:a100:1", "gpu:h100:1"]]
 
+    def test_a_later_flavour_without_a_partition_is_where_the_job_was_put_first(self):
+        """Rules say each partition from there; after a move it has to be named."""
+        change = planned(job(comment=note(next=[["a100", "gpu"], ["a100_1g.5gb", None]])))
+        assert said(change)["next"] == [["a100_1g.5gb", "mig"]]
+
+    def test_of_an_array_it_is_named_before_the_move(self):
+        comment = note(next=[["a100", "gpu"], ["a100_1g.5gb", None]])
+        change = planned(job(address="7_[1-3]", in_array=True, many_tasks=True, comment=comment))
+        assert isinstance(change, Change)
+        meanwhile = read_record(str(change.at_once["admin_comment"]))
+        assert meanwhile is not None
+        assert meanwhile.given == f"gpu:{SMALL}:1"
+        assert meanwhile.next == (("a100", "gpu"), ("a100_1g.5gb", "mig"))
+
     def test_a_long_comment_loses_notes_not_facts(self):
         change = planned(job(comment=note(notes=[["FW1", "x" * 300]] * 3, extra="kept")))
         told = said(change)
