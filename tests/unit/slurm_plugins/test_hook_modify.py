@@ -37,7 +37,7 @@ class TestModify:
     def test_nodes_that_the_job_excludes_are_never_overwritten(self, hook):
         """The record does not show them."""
         untyped = {**PENDING, "tres_per_node": "gres:gpu:1", "exc_nodes": "gpu01"}
-        assert hook.modify({"min_nodes": 2}, dict(untyped)).fields == {}
+        assert "exc_nodes" not in hook.modify({"min_nodes": 2}, dict(untyped)).fields
         out = hook.modify({"partition": "all"}, dict(untyped))
         assert (out.accepted, out.fields) == (False, {})
         assert "FW206" in out.logged[0]
