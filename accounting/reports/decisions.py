@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import math
 import sqlite3
-from collections import Counter
+from collections import defaultdict
 from typing import Any
 
 from fairwatt.accounting.days import day_of, site_zone
@@ -15,14 +15,24 @@ from fairwatt.accounting.reports.policy import OUTCOME, TOOK, outcome_words, sto
 from fairwatt.accounting.reports.scope import Scope, select
 from fairwatt.accounting.reports.words import HEADLINES, Headline, percent
 from fairwatt.accounting.store import data_version
+from fairwatt.core.coded import coded_messages
 from fairwatt.core.records import Table
 
 __all__ = ["decisions_report", "latest_decisions"]
 
 LATEST = 100
+LATEST_REFUSALS = 20
 QUARTER_MS = 900_000
 """Every zone's days begin at a quarter of an hour."""
 
+_SAID = (
+    column("day", "Day", "text", "Local day."),
+    column("rule", "Rule", "text", "Name of the rule; engine: the policy itself."),
+    column("mode", "Mode", "text", "Whether the rule applies (enforce) or only speaks."),
+    column("code", "Message", "text", "Number of the message."),
+    column("count", "Times", "integer", "How often it was said."),
+    column("refused", "Refused", "integer", "In how many of these the request was refused."),
+)
 _WITHIN = "{scope} AND t.t_ms >= :from_ms AND t.t_ms < :until_ms"
 _COUNTS = f"""
     SELECT COUNT(*), COALESCE(SUM(t.verb = 'modify'), 0), COALESCE(SUM(NOT t.accepted), 0),
@@ -45,7 +55,7 @@ _LATEST = f"""
 
 
 def decisions_report(db: sqlite3.Connection, scope: Scope, period: Period) -> list[Table]:
-    """Return the tables headlines, codes and refusals of the decisions within the scope."""
+    """Return the tables headlines, codes, days and refusals of the decisions within the scope."""
     version = data_version(db)
     return [
         Table(
@@ -55,8 +65,8 @@ def decisions_report(db: sqlite3.Connection, scope: Scope, period: Period) -> li
             rows=_headlines(db, scope, period),
             data_version=version,
         ),
-        _codes(db, scope, period, version),
-        latest_decisions(db, scope, period, refused=True, name="refusals"),
+        *_said(db, scope, period, version),
+        latest_decisions(db, scope, period, refused=True, name="refusals", limit=LATEST_REFUSALS),
     ]
 
 
@@ -68,8 +78,9 @@ def latest_decisions(
     user: str | None = None,
     refused: bool = False,
     name: str = "decisions",
+    limit: int = LATEST,
 ) -> Table:
-    """Return the newest decisions within the scope, at most 100: all, one user's, or refusals."""
+    """Return the newest decisions within the scope: all, one user's, or refusals alone."""
     columns = (
         column("judged_ts", "When", "ts", "When the policy was asked."),
         column("cluster", "Cluster", "text", "Slurm cluster."),
@@ -85,9 +96,9 @@ def latest_decisions(
         column("reason", "Why", "text", "What was said, rule after rule."),
         TOOK,
     )
-    asked = {**_span(period), "refused": int(refused), "user": user, "limit": LATEST}
+    asked = {**_span(period), "refused": int(refused), "user": user, "limit": limit}
     rows = [_latest_row(*row) for row in select(db, scope, _LATEST, asked)]
-    notes = [f"Only the newest {LATEST} are listed."] if len(rows) == LATEST else []
+    notes = [f"Only the newest {limit} are listed."] if len(rows) == limit else []
     return Table(
         name=name,
         title="Latest refusals" if refused else "Latest decisions",
@@ -129,31 +140,44 @@ def _headlines(db: sqlite3.Connection, scope: Scope, period: Period) -> list[Hea
     ]
 
 
-def _codes(db: sqlite3.Connection, scope: Scope, period: Period, version: int) -> Table:
-    columns = (
-        column("day", "Day", "text", "Local day."),
-        column("rule", "Rule", "text", "Name of the rule; engine: the policy itself."),
-        column("mode", "Mode", "text", "Whether the rule applies (enforce) or only speaks."),
-        column("code", "Message", "text", "Number of the message."),
-        column("count", "Times", "integer", "How often it was said."),
-        column("refused", "Refused", "integer", "In how many of these the request was refused."),
-    )
+def _said(db: sqlite3.Connection, scope: Scope, period: Period, version: int) -> list[Table]:
+    """What each rule said: over the whole period, and day by day."""
     zone = site_zone(period.zone)
-    counts: Counter[tuple[str, str, str, str]] = Counter()
-    refusals: Counter[tuple[str, str, str, str]] = Counter()
+    by_code: dict[tuple[str, ...], list[int]] = defaultdict(lambda: [0, 0])
+    by_day: dict[tuple[str, ...], list[int]] = defaultdict(lambda: [0, 0])
     for quarter, rule, mode, code, count, refused in select(db, scope, _CODES, _span(period)):
-        key = (day_of(quarter * QUARTER_MS // 1000, zone), rule, mode, code)
-        counts[key] += count
-        refusals[key] += refused
-    ordered = sorted(counts, key=lambda key: (key[0], counts[key]), reverse=True)
-    rows = [(*key, counts[key], refusals[key]) for key in ordered]
-    return Table(
-        name="codes",
-        title="What each rule said, day by day",
-        columns=columns,
-        rows=rows,
-        data_version=version,
-    )
+        day = day_of(quarter * QUARTER_MS // 1000, zone)
+        for sums in (by_code[rule, mode, code], by_day[day, rule, mode, code]):
+            sums[0] += count
+            sums[1] += refused
+    known = coded_messages()
+    often = sorted(by_code, key=lambda key: (-by_code[key][0], key))
+    codes = [
+        (*key, known[key[2]].title if key[2] in known else None, *by_code[key]) for key in often
+    ]
+    newest = sorted(sorted(by_day, key=lambda key: -by_day[key][0]), key=_day, reverse=True)
+    days = [(*key, *by_day[key]) for key in newest]
+    title = column("title", "When", "text", "When the message appears.")
+    return [
+        Table(
+            name="codes",
+            title="What each rule said",
+            columns=(*_SAID[1:4], title, *_SAID[4:]),
+            rows=codes,
+            data_version=version,
+        ),
+        Table(
+            name="days",
+            title="The same day by day",
+            columns=_SAID,
+            rows=days,
+            data_version=version,
+        ),
+    ]
+
+
+def _day(key: tuple[str, ...]) -> str:
+    return key[0]
 
 
 def _span(period: Period) -> dict[str, int]:

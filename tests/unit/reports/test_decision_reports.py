@@ -181,10 +181,27 @@ def test_the_sums_of_a_period(store):
     assert values["Refused"]["value"] == "9.1 %"
     assert values["Time taken"]["value"] == "6,000 µs"
     assert "at most 50,000 µs" in values["Time taken"]["sentence"]
-    assert named(tables, "codes").records() == [
+    assert named(tables, "days").records() == [
         {"day": "2026-02-10", "rule": "memory_fit", "mode": "enforce", "code": "FW101",
          "count": 11, "refused": 1}
     ]  # fmt: skip
+    assert named(tables, "codes").records() == [
+        {"rule": "memory_fit", "mode": "enforce", "code": "FW101",
+         "title": "Memory became a type", "count": 11, "refused": 1}
+    ]  # fmt: skip
+
+
+def test_what_is_said_most_comes_first_and_the_newest_day(store):
+    """A day has 86,400 s; unknown codes, as of a site's own rule, have no title."""
+    own = (RuleNote("site_rule", "warn", "XY1", "so"),)
+    for number in range(3):
+        put(store, number, notes=own, t_ms=MIDNIGHT_MS - 86_400_000 * (number % 2))
+    put(store, 3)
+    tables = decisions_report(store.conn, scope_of(store.conn, "ann"), WEEK)
+    codes = [(row["code"], row["title"], row["count"]) for row in named(tables, "codes").records()]
+    assert codes == [("XY1", None, 3), ("FW101", "Memory became a type", 1)]
+    days = [(row["day"], row["code"], row["count"]) for row in named(tables, "days").records()]
+    assert days == [("2026-02-10", "XY1", 2), ("2026-02-10", "FW101", 1), ("2026-02-09", "XY1", 1)]
 
 
 def test_days_are_local(store):
@@ -193,8 +210,8 @@ def test_days_are_local(store):
     scope = scope_of(store.conn, "ann")
     for zone, day in (("UTC", "2026-02-09"), ("Asia/Kolkata", "2026-02-10")):
         period = parse_period("7d", DAY, zone)
-        codes = named(decisions_report(store.conn, scope, period), "codes").records()
-        assert [row["day"] for row in codes] == [day]
+        days = named(decisions_report(store.conn, scope, period), "days").records()
+        assert [row["day"] for row in days] == [day]
 
 
 def test_an_empty_period(store):
