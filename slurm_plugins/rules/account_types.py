@@ -66,12 +66,14 @@ EVERYONE = "*"
 
 
 class AccountTypesOptions(Options, frozen=True):
-    """Options of the rule.
+    """Who may use what.
 
-    Attributes:
-        accounts: for each account the types that it may use; "*" is every other account.
-        default: what becomes of a job that names no account, if the hook does not know the
-            user's default account: "allow" lets it use every type, "refuse" asks for a name.
+    - `accounts`: for each account the types that it may use, `"*"` for every other account:
+      `{physics = ["a100", "mig"], "*" = ["any", "mig"]}`. The words are those of the rule
+      `need` without the site's own; `any` is every whole GPU, `mig` every slice. The rule does
+      nothing while this is empty.
+    - `default`: a job that names no account runs on its user's default account, which the hook
+      does not see: `allow` lets it use every type, `refuse` asks to name the account.
     """
 
     accounts: dict[str, tuple[str, ...]] = msgspec.field(default_factory=dict)
@@ -153,12 +155,10 @@ def _ambiguous(request: JobRequest, site: Site, here: list[str | None]) -> Note:
 
 
 def _allowed(request: JobRequest, site: Site, barred: frozenset[str | None]) -> str:
-    """The allowed types in reach, else everywhere."""
-    for types in (site.pool(request).types, sorted(filter(None, site.types))):
-        names = [type_ for type_ in types if type_ and type_ not in barred]
-        if names:
-            return ", ".join(names)
-    return "GPUs that this cluster does not have"
+    """The allowed types, those in reach first."""
+    types = dict.fromkeys([*site.pool(request).types, *sorted(filter(None, site.types))])
+    names = [type_ for type_ in types if type_ and type_ not in barred]
+    return ", ".join(names) or "GPUs that this cluster does not have"
 
 
 def _untyped(request: JobRequest) -> str:

@@ -52,12 +52,11 @@ FW312 = Message(
 
 
 class HomogeneousOptions(Options, frozen=True):
-    """Options of the rule.
+    """How one type is chosen.
 
-    Attributes:
-        order: which of several types that suffice: "smallest" (least memory) or "most" (most
-            devices in reach).
-        features: whether a constraint on node features may be used.
+    - `order`: which of several types that suffice: the `smallest` (least memory), or that of
+      which there are `most`.
+    - `features`: whether a constraint on node features may be used instead.
     """
 
     order: Literal["smallest", "most"] = "smallest"

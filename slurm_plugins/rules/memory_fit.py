@@ -54,11 +54,7 @@ _GIB = 1 << 30
 
 
 class MemoryOptions(Options, frozen=True):
-    """Options of the rule.
-
-    Attributes:
-        widen: whether the updater may give a job that waits long a larger type.
-    """
+    """`widen`: whether the updater may give a job that waits long a larger type."""
 
     widen: bool = True
 

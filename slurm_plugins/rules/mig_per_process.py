@@ -39,11 +39,7 @@ FW212 = Message(
 
 
 class MigPerProcessOptions(Options, frozen=True):
-    """Options of the rule.
-
-    Attributes:
-        action: "warn" tells the user, "refuse" refuses the job.
-    """
+    """`action`: whether to `warn` the user or to `refuse` the job."""
 
     action: Literal["warn", "refuse"] = "warn"
 

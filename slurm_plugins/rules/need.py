@@ -94,16 +94,17 @@ _WORD = re.compile(r"[a-z][a-z0-9_.-]{0,31}")
 
 
 class NeedOptions(Options, frozen=True):
-    """Options of the rule.
+    """What needs mean, and what they may become.
 
-    Attributes:
-        words: the site's own words, in small letters, each with types or other words.
-        slices: whether `any` and families also mean MIG slices.
-        order: which type is best for `any`, a family or a name of several types.
-        untyped: whether a need may become an untyped request; Slurm's limits on single types
-            do not count those.
-        partitions: whether a job without a partition may be sent to several at once.
-        flavours: whether the updater may widen such jobs.
+    - `words`: the site's own words, in small letters, each with a list of types or other words:
+      `{training = ["h100", "a100"]}`.
+    - `slices`: whether `any` and families also mean MIG slices.
+    - `order`: which type is best for `any`, for a family and for a name of several types: the
+      `smallest` or the `largest`.
+    - `untyped`: whether a need may become an untyped request. Slurm's limits on single types do
+      not count those.
+    - `partitions`: whether a job that names no partition may be sent to several at once.
+    - `flavours`: whether the updater may give a job that waits long another type.
     """
 
     words: dict[str, tuple[str, ...]] = msgspec.field(default_factory=dict)

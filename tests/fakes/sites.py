@@ -40,6 +40,6 @@ def mixed() -> Site:
 
 
 def enforcing(known: Site | None, **modes: Mode) -> Policy:
-    """A policy with every built-in rule enforced with its default options, save those named."""
-    rules = (ActiveRule(s, modes.get(s.name, "enforce"), s.fail, s.options()) for s in BUILT_IN)
+    """A policy with every built-in rule in its default mode and options, save those named."""
+    rules = (ActiveRule(s, modes.get(s.name, s.mode), s.fail, s.options()) for s in BUILT_IN)
     return Policy(known, tuple(rules))
