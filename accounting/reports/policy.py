@@ -151,7 +151,9 @@ def _made(body: str) -> DecisionMade | None:
 
 
 def _rules(made: DecisionMade | None) -> str | None:
-    return made and ", ".join(f"{rule} ({mode})" for rule, mode in made.rules.items())
+    if made is None:
+        return None
+    return ", ".join(f"{rule} ({mode})" for rule, mode in made.rules.items())
 
 
 def _fields(made: DecisionMade | None) -> tuple[str | None, str | None]:
