@@ -1,9 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Submissions per second on a live controller: no plugin, trivial Lua, our hook, side by side.
+"""Submissions per second on a live controller of a large site: trivial Lua and our hook.
 
-Three clusters are up at once and take turns, so that whatever else the host does meets all three.
-Four clients submit in parallel. The client is C on libslurm, where Debian's libslurm-dev is
-installed: a new sbatch process per job would cost more than all of slurmctld and hide the hook.
+slurmctld knows 1,000 nodes, 20 partitions and 8 GPU types; policyd enforces every rule. Four
+clients submit in parallel. The hooks take turns on the same controller in many short rounds, so
+that whatever else the host does meets all of them. The client is C on libslurm: a new sbatch
+process per job would cost more than all of slurmctld and hide the hook.
 """
 
 from __future__ import annotations
@@ -12,42 +13,37 @@ import argparse
 import json
 import shutil
 import sys
-from collections.abc import Callable
+from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import ExitStack
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from statistics import median, quantiles
 
 from fairwatt.core.call import call
 from fairwatt.core.unix_socket import ask_line
+from tests.bench.cluster import SITE_DEADLINE_MS, BenchCluster
+from tests.bench.policy import every_rule
+from tests.bench.requests import jobs
+from tests.bench.sites import BenchSite
 from tests.lab.available import why_unavailable
-from tests.lab.cluster import OneHostCluster
-from tests.lab.paths import REPOSITORY, temporary_root
+from tests.lab.paths import temporary_root
 
 CLIENTS = 4
-ROUNDS = 10
-GRES = "gres:gpu:a100:1"
-SITE_DEADLINE_MS = 10
-VARIANTS = ("none", "trivial", "fairwatt")
+EACH = 75
+ROUNDS = 20
+QUEUED = 20_000
+NEEDED_RATIO = 0.90
+NEEDED_RATIO_FROZEN = 0.80
 HEADER = Path("/usr/include/slurm/slurm.h")
-NO_NODE_HOOKS = REPOSITORY / "tests" / "lab" / "recorder"
-
-SBATCH_LOOP = """\
-import subprocess, sys, time
-times, first = [], time.monotonic_ns()
-for _ in range(int(sys.argv[1])):
-    start = time.monotonic_ns()
-    subprocess.run(["sbatch", "-Q", "--begin=now+365days", "-o", "/dev/null", "--wrap=true",
-                    "--gres=" + sys.argv[2].split(":", 1)[1]], check=True)
-    times.append(time.monotonic_ns() - start)
-print(first, time.monotonic_ns(), *times, sep="\\n")
-"""
+TIMED_OUT = "could not be applied (policyd: timeout)"
+TRIVIAL, OURS, NO_MEMO = "trivial Lua", "fairwatt", "fairwatt, no memo"
+POLICYD = {TRIVIAL: None, OURS: "policyd", NO_MEMO: "policyd-plain"}
 
 
 @dataclass
 class Sample:
-    """What one variant reached: submissions per second in each round, all latencies in µs."""
+    """What one hook reached: submissions per second in each round, all latencies in µs."""
 
     rates: list[float] = field(default_factory=list)
     times_us: list[float] = field(default_factory=list)
@@ -62,95 +58,183 @@ class Sample:
         return quantiles(self.times_us, n=100)[percent - 1]
 
 
-def build_client(folder: Path) -> list[str]:
-    """Return the client's argv, built into a folder that every user may read."""
-    if not HEADER.exists() or shutil.which("cc") is None:
-        print("no libslurm-dev or no C compiler: a loop of sbatch processes is measured instead")
-        script = folder / "submit_client.py"
-        script.write_text(SBATCH_LOOP)
-        return ["/usr/bin/python3", str(script)]
+@dataclass(frozen=True)
+class Ratio:
+    """Our rate as part of another's, round by round: median and quartiles."""
+
+    median: float
+    low: float
+    high: float
+
+    @classmethod
+    def of(cls, ours: Sample, other: Sample) -> Ratio:
+        """Compare rounds that ran one after the other."""
+        low, middle, high = quantiles(
+            (a / b for a, b in zip(ours.rates, other.rates, strict=True)), n=4
+        )
+        return cls(middle, low, high)
+
+    def __str__(self) -> str:
+        return f"{self.median:.3f} ({self.low:.2f}-{self.high:.2f})"
+
+
+class Bench:
+    """A cluster with policyds, and the clients that submit to it."""
+
+    def __init__(self, cluster: BenchCluster, client: Path, rows: Path) -> None:
+        self.cluster = cluster
+        self._client = client
+        self._rows = rows
+        self._next = 0
+
+    def submit(self, each: int = EACH) -> tuple[float, list[float]]:
+        """Let the clients submit `each`; return submissions per second and latencies in µs."""
+        begin = self._next
+        self._next += each * CLIENTS
+
+        def one(number: int) -> list[int]:
+            argv = [str(self._client), str(self._rows), str(begin + number), str(CLIENTS)]
+            done = self.cluster.run([*argv, str(each)], timeout_s=600, check=True)
+            return [int(line) for line in done.stdout.split()]
+
+        with ThreadPoolExecutor(CLIENTS) as pool:
+            answers = list(pool.map(one, range(CLIENTS)))
+        span_ns = max(end for _, end, *_ in answers) - min(start for start, *_ in answers)
+        times = [ns / 1000 for _, _, *each_ns in answers for ns in each_ns]
+        return len(times) / (span_ns / 1e9), times
+
+    def compare(self, hooks: Sequence[str], rounds: int, each: int = EACH) -> dict[str, Sample]:
+        """Let hooks take turns, each round in another order; the same jobs in each turn."""
+        samples = {hook: Sample() for hook in hooks}
+        for number in range(rounds):
+            turn = number % len(hooks)
+            begin = self._next
+            for hook in (*hooks[turn:], *hooks[:turn]):
+                self._next = begin
+                self.cluster.use_hook(POLICYD[hook])
+                self.submit(2)  # loads the script, opens the connection
+                self._next = begin
+                rate, times = self.submit(each)
+                samples[hook].rates.append(rate)
+                samples[hook].times_us += times
+        return samples
+
+    def timeouts(self) -> int:
+        """How often the hook has waited for its whole deadline so far."""
+        return self.cluster.log_text("slurmctld").count(TIMED_OUT)
+
+
+@contextmanager
+def bench() -> Iterator[Bench]:
+    """The whole set-up: a controller, two policyds, the client, a list of jobs."""
+    with temporary_root() as root:
+        client = build_client(root)
+        rows = root / "jobs"
+        rows.write_text("".join(f"{job.row()}\n" for job in jobs(20_000)))
+        with BenchCluster(root / "c", BenchSite(1000, 20), every_rule()) as cluster:
+            cluster.start_policyd_named("policyd")
+            cluster.start_policyd_named("policyd-plain", memo_entries=0)
+            yield Bench(cluster, client, rows)
+
+
+def build_client(folder: Path) -> Path:
+    """Build the client into a folder that every user may read."""
     program = folder / "submit-client"
     source = Path(__file__).with_name("submit_client.c")
     call(["cc", "-O2", "-Wall", "-o", str(program), str(source), "-lslurm"], timeout_s=60)
-    return [str(program)]
+    return program
 
 
-def submit(cluster: OneHostCluster, client: list[str], each: int) -> tuple[float, list[float]]:
-    """Let the clients submit in parallel; return submissions per second and latencies in µs."""
-    argv = [*client, str(each), GRES]
-
-    def one(_: int) -> list[int]:
-        done = cluster.run(argv, user="ada", timeout_s=600, check=True)
-        return [int(line) for line in done.stdout.split()]
-
-    with ThreadPoolExecutor(CLIENTS) as pool:
-        answers = list(pool.map(one, range(CLIENTS)))
-    span_ns = max(end for _, end, *_ in answers) - min(start for start, *_ in answers)
-    times = [ns / 1000 for _, _, *each_ns in answers for ns in each_ns]
-    return len(times) / (span_ns / 1e9), times
-
-
-def ask_policyd(cluster: OneHostCluster) -> dict[str, int]:
+def ping(path: Path) -> dict[str, int]:
     """What policyd answers to a ping."""
-    line = ask_line(cluster.paths.policyd_socket, b'{"verb":"ping"}\n', 5.0)
-    answer: dict[str, int] = json.loads(line)
+    answer: dict[str, int] = json.loads(ask_line(path, b'{"verb":"ping"}\n', 5.0))
     return answer
 
 
-def measure(total: int, log: Callable[[str], None]) -> dict[str, Sample]:
-    """Measure every variant with at least `total` submissions, in turns."""
-    each = -(-total // (CLIENTS * ROUNDS))
-    samples = {name: Sample() for name in VARIANTS}
-    with temporary_root() as root, ExitStack() as stack:
-        client = build_client(root)
-        clusters = {}
-        for name in VARIANTS:
-            hooks = NO_NODE_HOOKS if name == "fairwatt" else None
-            made = OneHostCluster(
-                root / name,
-                with_fairwatt=name == "fairwatt",
-                hook=name,
-                deadline_ms=SITE_DEADLINE_MS,
-                node_hooks=hooks,
-            )
-            clusters[name] = stack.enter_context(made)
-        clusters["fairwatt"].start_policyd()
-        for name in VARIANTS:
-            submit(clusters[name], client, 20)  # fills caches, opens the connection
-        for number in range(ROUNDS):
-            for name in (VARIANTS, VARIANTS[::-1])[number % 2]:
-                rate, times = submit(clusters[name], client, each)
-                samples[name].rates.append(rate)
-                samples[name].times_us += times
-        judged = ask_policyd(clusters["fairwatt"])["judged"]
-        sent = len(samples["fairwatt"].times_us) + 20 * CLIENTS
-        log(f"jobs of ours that policyd judged: {judged} of {sent}")
-    return samples
+def show(title: str, samples: dict[str, Sample]) -> None:
+    """Print one comparison: rates, latencies, and each hook's part of trivial Lua's rate."""
+    print(f"\n{title}")
+    print(
+        f"  {'hook':<18}{'submits':>8}{'per s':>7}{'p50 µs':>8}{'p99 µs':>8}{'max µs':>8}  ratio"
+    )
+    for hook, got in samples.items():
+        times = [got.percentile_us(50), got.percentile_us(99), max(got.times_us)]
+        figures = "".join(f"{value:>8.0f}" for value in times)
+        ratio = "" if hook == TRIVIAL else f"  {Ratio.of(got, samples[TRIVIAL])}"
+        print(f"  {hook:<18}{len(got.times_us):>8}{got.rate:>7.0f}{figures}{ratio}")
+
+
+def show_decisions(run: Bench) -> dict[str, int]:
+    """Print what the policyds say of their decisions; return what the first one says."""
+    pongs = {name: ping(run.cluster.socket_of(name)) for name in ("policyd", "policyd-plain")}
+    for name, pong in pongs.items():
+        hits = pong["memo_hits"] / max(1, pong["judged"])
+        print(
+            f"  {name}: {pong['judged']} jobs judged, {hits:.0%} from the memo,"
+            f" a decision took p50 {pong['p50_us']} µs, p99 {pong['p99_us']} µs"
+        )
+    print(f"  deadlines of {SITE_DEADLINE_MS} ms missed so far: {run.timeouts()}")
+    return pongs["policyd"]
+
+
+def outage(run: Bench, what: str, seconds: float) -> float:
+    """Measure with a policyd that does not answer; return the part of trivial Lua's rate."""
+    run.cluster.use_hook(None)
+    before, _ = run.submit(150)
+    run.cluster.use_hook("policyd")
+    run.submit(2)
+    started = run.timeouts()
+    each = max(EACH, int(before * seconds / CLIENTS))
+    rate, times = run.submit(each)
+    run.cluster.use_hook(None)
+    after, _ = run.submit(150)
+    ratio = rate / ((before + after) / 2)
+    print(
+        f"\npolicyd {what}: {len(times)} submits, {rate:.0f} per s, {ratio:.2f} of trivial Lua's;"
+        f" waited for the whole deadline {run.timeouts() - started} times in"
+        f" {len(times) / rate:.0f} s, slowest {max(times) / 1000:.1f} ms"
+    )
+    return ratio
+
+
+def measure(run: Bench, rounds: int, queued: int) -> bool:
+    """Run all comparisons; whether the needed ratios were reached."""
+    empty = run.compare((TRIVIAL, OURS, NO_MEMO), rounds)
+    show("1,000 nodes, 20 partitions, 8 GPU types, every rule enforced", empty)
+    pong = show_decisions(run)
+    if queued:
+        run.cluster.use_hook(None)
+        run.submit(queued // CLIENTS)
+        full = run.compare((TRIVIAL, OURS), rounds)
+        show(f"the same with {queued} more jobs queued", full)
+        show_decisions(run)
+    run.cluster.freeze("policyd")
+    frozen = outage(run, "frozen", 8.0)
+    run.cluster.kill_daemon("policyd")
+    dead = outage(run, "dead", 4.0)
+    ratio, ours = Ratio.of(empty[OURS], empty[TRIVIAL]), empty[OURS]
+    print(
+        f"\nbench-hook: ratio={ratio.median:.3f} p50_us={ours.percentile_us(50):.0f}"
+        f" p99_us={ours.percentile_us(99):.0f} decision_p50_us={pong['p50_us']}"
+        f" decision_p99_us={pong['p99_us']} frozen_ratio={frozen:.2f} dead_ratio={dead:.2f}"
+    )
+    return ratio.median >= NEEDED_RATIO and frozen >= NEEDED_RATIO_FROZEN
 
 
 def main() -> int:
-    """Print a table and the line that CI reads; 2 where no cluster can run."""
+    """Print tables and the line that CI reads; 2 where no cluster can run, 1 below the ratios."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--submits", type=int, default=2400, help="per variant")
-    total = parser.parse_args().submits
+    parser.add_argument("--rounds", type=int, default=ROUNDS)
+    parser.add_argument("--queued", type=int, default=QUEUED)
+    asked = parser.parse_args()
     reason = why_unavailable()
+    if reason is None and not (HEADER.exists() and shutil.which("cc")):
+        reason = "the client needs libslurm-dev and a C compiler"
     if reason is not None:
         print(f"bench-hook cannot run: {reason}")
         return 2
-    samples = measure(total, print)
-    print(f"{'hook':<10} {'submits':>8} {'per s':>8} {'p50 µs':>8} {'p99 µs':>8} {'max µs':>8}")
-    for name, sample in samples.items():
-        shown = [sample.rate, *(sample.percentile_us(p) for p in (50, 99)), max(sample.times_us)]
-        figures = " ".join(f"{value:>8.0f}" for value in shown)
-        print(f"{name:<10} {len(sample.times_us):>8} {figures}")
-    ours, trivial = samples["fairwatt"], samples["trivial"]
-    pairs = sorted(a / b for a, b in zip(ours.rates, trivial.rates, strict=True))
-    print(f"ratio of the rounds: {pairs[0]:.2f} to {pairs[-1]:.2f}")
-    print(
-        f"bench-hook: ratio={ours.rate / trivial.rate:.3f} "
-        f"p50_us={ours.percentile_us(50):.0f} p99_us={ours.percentile_us(99):.0f}"
-    )
-    return 0
+    with bench() as run:
+        return 0 if measure(run, asked.rounds, asked.queued) else 1
 
 
 if __name__ == "__main__":
