@@ -156,13 +156,16 @@ def need(request: JobRequest, site: Site, options: NeedOptions | None = None) ->
 
 
 def _needs(request: JobRequest, vocabulary: Vocabulary) -> list[tuple[str, Meaning]]:
-    """The types that are needs, each once, with what they mean."""
+    """The types that are needs, each once, with what they mean.
+
+    Another name of one type is for the rule `type_spelling`, an unknown one for `known_types`.
+    """
     types = dict.fromkeys(ask.type for ask in wanted(request) if ask.type is not None)
     meanings = ((type_, vocabulary.read(type_)) for type_ in types)
     return [
         (type_, meaning)
         for type_, meaning in meanings
-        if meaning.kind in _KINDS and (meaning.types or meaning.kind != "alias")
+        if meaning.kind in _KINDS and (meaning.kind != "alias" or len(meaning.types) > 1)
     ]
 
 
