@@ -27,6 +27,9 @@ WHOLE_MILLI = 1000
 _OWN_FILE = Path(__file__).with_name("data") / "gpus.toml"
 _PROFILE = re.compile(r"(?:(\d)c\.)?(\d)g\.(\d{1,3})gb(\+me)?")
 _MEMORY_TOLERANCE = 0.12
+_WORDS_KEPT = 512
+"""Readings of names that are kept: policyd asks for the same few with every job."""
+
 _VENDOR_WORDS = ("nvidia-", "tesla-", "mig-", "gpu-")
 
 
@@ -120,7 +123,7 @@ class Catalogue:
 
     def models_of_type(self, gres_type: str) -> tuple[GpuModel, ...]:
         """Return all models that a whole GPU's Slurm type can mean (`a100`: of 40 or 80 GB)."""
-        return self._models_of_word(_strip_vendor(_plain(gres_type)))
+        return self._models_of_word(_word(gres_type))
 
     def slice_type(self, gres_type: str) -> tuple[GpuModel, MigProfile] | None:
         """Read a slice's Slurm type: `a100_3g.20gb`, `nvidia_a100_1g.5gb`, `1g.5gb`; else None.
@@ -146,11 +149,7 @@ class Catalogue:
         return None if self.model_of_type(gres_type) is None else WHOLE_MILLI
 
     def _models_of_word(self, word: str) -> tuple[GpuModel, ...]:
-        return tuple(
-            model
-            for model in self.models
-            if word == model.key or word in model.aliases or word in model.names
-        )
+        return _models_of_word(self, word)
 
     def _unknown(self, key: str) -> CatalogueError:
         known = [model.key for model in self.models]
@@ -202,6 +201,16 @@ def _no_profile(model: GpuModel, name: str) -> CatalogueError:
     )
 
 
+@functools.lru_cache(maxsize=_WORDS_KEPT)
+def _models_of_word(catalogue: Catalogue, word: str) -> tuple[GpuModel, ...]:
+    return tuple(
+        model
+        for model in catalogue.models
+        if word == model.key or word in model.aliases or word in model.names
+    )
+
+
+@functools.lru_cache(maxsize=_WORDS_KEPT)
 def _read_slice(catalogue: Catalogue, gres_type: str) -> tuple[GpuModel, MigProfile] | None:
     plain = _plain(gres_type)
     match = _PROFILE.search(plain)
@@ -228,6 +237,11 @@ def _compute_part(profile: MigProfile, slices: str | None) -> MigProfile:
 
 def _plain(name: str) -> str:
     return re.sub(r"[\s_-]+", "-", name.strip().lower())
+
+
+@functools.lru_cache(maxsize=_WORDS_KEPT)
+def _word(gres_type: str) -> str:
+    return _strip_vendor(_plain(gres_type))
 
 
 def _strip_vendor(plain: str) -> str:

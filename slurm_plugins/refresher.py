@@ -90,6 +90,8 @@ class Refresher:
             facts = self.read()
             site = self.snapshot.site
             if site is None or self._outdated or facts != site.facts:
+                if self._outdated:
+                    load_catalogue.cache_clear()
                 self._outdated = False
                 site = Site(facts, load_catalogue(self.catalogue_dir))
         except (FairwattError, msgspec.MsgspecError) as error:
