@@ -88,12 +88,31 @@ def submit(lab: OneHostCluster, *args: str, script: str = "sleep 60") -> int:
     return done.job_id
 
 
-def waiting(lab: OneHostCluster, *args: str, comment: str = "", script: str = "sleep 60") -> int:
-    """A job of ada's with our comment that has waited for resources for as long as it must."""
+def noted(lab: OneHostCluster, *args: str, comment: str = "", script: str = "sleep 60") -> int:
+    """A job of ada's with our comment."""
     job_id = submit(lab, *args, script=script)
     update(lab, job_id, f"AdminComment={comment or note()}", check=True)
-    await_value(lambda: is_due(row(lab, job_id)), what="waiting for resources", timeout_s=15)
     return job_id
+
+
+def waiting(lab: OneHostCluster, *args: str, comment: str = "") -> int:
+    """A job of ada's with our comment that has waited for resources for as long as it must."""
+    job_id = noted(lab, *args, comment=comment)
+    await_due(lab, job_id)
+    return job_id
+
+
+def await_due(lab: OneHostCluster, *job_ids: int) -> None:
+    await_value(
+        lambda: all(is_due(job) for job in records(lab) if job["job_id"] in job_ids),
+        what="waiting for resources",
+        timeout_s=15,
+    )
+
+
+def output(lab: OneHostCluster, job_id: int) -> str:
+    assert lab.wait_job(job_id) == ["COMPLETED"]
+    return (lab.paths.home / "ada" / f"slurm-{job_id}.out").read_text()
 
 
 def is_due(job: Row) -> bool:
@@ -105,10 +124,15 @@ def number(value: Any) -> int:
     return int(value["number"] if isinstance(value, dict) else value)
 
 
+def records(lab: OneHostCluster) -> list[Row]:
+    """All that slurmctld knows, ended jobs too."""
+    answer: Row = json.loads(lab.run(["squeue", "--states=all", "--json"]).stdout)
+    return list(answer["jobs"])
+
+
 def rows(lab: OneHostCluster, job_id: int) -> list[Row]:
     """All records of a job or an array, started ones too."""
-    jobs = json.loads(lab.run(["squeue", "--json"]).stdout)["jobs"]
-    return [job for job in jobs if job_id in (job["job_id"], number(job["array_job_id"]))]
+    return [job for job in records(lab) if job_id in (job["job_id"], number(job["array_job_id"]))]
 
 
 def row(lab: OneHostCluster, job_id: int) -> Row:
@@ -143,44 +167,40 @@ def gres(lab: OneHostCluster, text: str) -> str:
 
 
 class TestChange:
-    @pytest.mark.parametrize("field", LEVELS)
-    def test_a_job_that_waits_gets_the_next_flavour_and_runs(self, typed, field):
-        job = waiting(typed, *LEVELS[field], script="echo on $SLURMD_NODENAME")
-        (line,) = once(typed)
-        assert line.startswith(f"job {job}: gpu:{SMALL}:1 -> gpu:a100:1 in partition gpu after ")
-        now = row(typed, job)
-        assert "gpu:a100" in now[field]
-        assert SMALL not in "".join(now[level] for level in LEVELS)
-        assert now["partition"] == "gpu"
-        told = said(now)
-        assert (told["given"], told["next"]) == ("gpu:a100:1", [["h100", "gpu"]])
-        ((_, before, after),) = told["widened"]
-        assert (before, after) == (f"gpu:{SMALL}:1", "gpu:a100:1 in partition gpu")
-        assert told["notes"] == [["FW101", 'a b=c, "d"']]
-        assert typed.wait_job(job) == ["COMPLETED"]
-        output = typed.paths.home / "ada" / f"slurm-{job}.out"
-        assert output.read_text() in ("on gpu01\n", "on gpu02\n")
+    def test_jobs_that_wait_get_the_next_flavour_at_the_level_they_asked_at(self, typed):
+        script = "echo on $SLURMD_NODENAME"
+        jobs = {field: noted(typed, *args, script=script) for field, args in LEVELS.items()}
+        await_due(typed, *jobs.values())
+        for line, job in zip(once(typed), jobs.values(), strict=True):
+            change = f"gpu:{SMALL}:1 -> gpu:a100:1 in partition gpu after "
+            assert line.startswith(f"job {job}: {change}")
+        for field, job in jobs.items():
+            now = row(typed, job)
+            assert "gpu:a100" in now[field]
+            assert SMALL not in "".join(now[level] for level in LEVELS)
+            assert now["partition"] == "gpu"
+            told = said(now)
+            assert (told["given"], told["next"]) == ("gpu:a100:1", [["h100", "gpu"]])
+            ((_, before, after),) = told["widened"]
+            assert (before, after) == (f"gpu:{SMALL}:1", "gpu:a100:1 in partition gpu")
+            assert told["notes"] == [["FW101", 'a b=c, "d"']]
+            assert output(typed, job) in ("on gpu01\n", "on gpu02\n")
 
-    @pytest.mark.parametrize(
-        "asked", [["--gpus=20gb:1"], ["-n1", "--gpus-per-task=20gb:1"], ["--gres=gpu:20gb:1"]]
-    )
-    def test_from_a_need_to_a_step_on_the_second_choice(self, typed, asked):
+    def test_from_a_need_to_a_step_on_the_second_choice(self, typed):
         """Nothing by hand: the rule writes the flavours, and steps do not ask for the first."""
-        done = typed.sbatch(asked, "srun sh -c 'echo step on $SLURMD_NODENAME'")
-        assert f"-> gpu:{SMALL}:1" in done.stderr
-        job = done.job_id
-        assert job is not None
-        assert said(row(typed, job))["next"]
-        await_value(lambda: is_due(row(typed, job)), what="waiting", timeout_s=15)
-        (line,) = once(typed)
-        assert line.startswith(f"job {job}: gpu:{SMALL}:1 -> gpu:a100:1")
-        assert typed.wait_job(job) == ["COMPLETED"]
-        output = (typed.paths.home / "ada" / f"slurm-{job}.out").read_text()
-        assert output in ("step on gpu01\n", "step on gpu02\n")
+        script = "srun sh -c 'echo step on $SLURMD_NODENAME'"
+        needs = (["--gpus=20gb:1"], ["-n1", "--gpus-per-task=20gb:1"], ["--gres=gpu:20gb:1"])
+        done = [typed.sbatch(need, script) for need in needs]
+        assert [f"-> gpu:{SMALL}:1" in each.stderr for each in done] == [True] * 3
+        jobs = [each.job_id for each in done if each.job_id is not None]
+        await_due(typed, *jobs)
+        for line, job in zip(once(typed), jobs, strict=True):
+            assert line.startswith(f"job {job}: gpu:{SMALL}:1 -> gpu:a100:1")
+        for job in jobs:
+            assert output(typed, job) in ("step on gpu01\n", "step on gpu02\n")
 
     def test_the_daemon_does_it_too_and_ends_at_once(self, typed):
-        job = submit(typed, *SLICE)
-        update(typed, job, f"AdminComment={note()}", check=True)
+        job = noted(typed, *SLICE)
         env = {**os.environ, **typed.env, "FAIRWATT_CONFIG": str(typed.config_path)}
         with subprocess.Popen(command("updater"), env=env, stderr=subprocess.PIPE) as daemon:
             try:
@@ -222,7 +242,7 @@ class TestLeftAlone:
         )
         first = int(het.stdout.split()[-1])
         update(queue, first, f"AdminComment={note()}", check=True)
-        await_value(lambda: is_due(row(queue, jobs[-1])), what="waiting", timeout_s=15)
+        await_due(queue, jobs[-1])
         before = {job: row(queue, job)["tres_per_node"] for job in (*jobs, first, first + 1)}
         assert once(queue) == []
         assert {job: row(queue, job)["tres_per_node"] for job in before} == before
@@ -230,7 +250,7 @@ class TestLeftAlone:
     def test_a_request_that_its_user_changed(self, queue):
         job = waiting(queue, *SLICE)
         assert update(queue, job, "Gres=gpu:a100_3g.20gb:2", user="ada").returncode == 0
-        await_value(lambda: is_due(row(queue, job)), what="waiting again", timeout_s=15)
+        await_due(queue, job)
         (line,) = once(queue)
         assert "no longer" in line
         assert said(row(queue, job))["given"] == f"gpu:{SMALL}:1"
