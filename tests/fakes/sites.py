@@ -16,10 +16,19 @@ def demo() -> Site:
     return Site(load_facts(DEMO_SITE), load_catalogue())
 
 
-def site(nodes: dict[str, tuple[str, dict[str | None, int]]], default: str) -> Site:
-    """A site from {node: ("part1,part2", {type: count})}."""
+def site(
+    nodes: dict[str, tuple[str, dict[str | None, int]]],
+    default: str,
+    features: dict[str, str] | None = None,
+) -> Site:
+    """A site from {node: ("part1,part2", {type: count})} and {node: "feature1,feature2"}."""
     made = tuple(
-        Node(name, tuple(parts.split(",")), tuple(Stock(t, c) for t, c in gpus.items()))
+        Node(
+            name,
+            tuple(parts.split(",")),
+            tuple(Stock(t, c) for t, c in gpus.items()),
+            features=tuple(filter(None, (features or {}).get(name, "").split(","))),
+        )
         for name, (parts, gpus) in nodes.items()
     )
     names = dict.fromkeys(part for node in made for part in node.partitions)
@@ -36,6 +45,32 @@ def mixed() -> Site:
             "m2": ("all", {"a100_3g.20gb": 2}),
         },
         "all",
+    )
+
+
+def featured() -> Site:
+    """Partition gpu of three whole types, each with its feature, and slices; others elsewhere.
+
+    `ib` and `eth` are the networks; the feature a100 of the node with slices is in mig only.
+    """
+    return site(
+        {
+            "a1": ("gpu", {"a100": 4}),
+            "a2": ("gpu", {"a100": 4}),
+            "h1": ("gpu", {"h100": 8}),
+            "v1": ("gpu,old", {"v100": 2}),
+            "t1": ("old", {"t4": 4}),
+            "m1": ("mig", {"a100_1g.5gb": 7, "a100_3g.20gb": 2}),
+            "g1": ("grace", {"gh200": 1}),
+        },
+        "gpu",
+        {
+            "a1": "a100,ib",
+            "a2": "a100,eth",
+            "h1": "h100,ib",
+            "v1": "v100,eth",
+            "m1": "a100,ib",
+        },
     )
 
 
