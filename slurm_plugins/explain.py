@@ -56,7 +56,8 @@ def find_facts(site_file: Path | None, config: Config) -> tuple[Facts, str]:
     if site_file is not None:
         return load_facts(site_file), str(site_file)
     try:
-        return facts.from_slurm(config["site.slurm_conf"] or None), "Slurm"
+        conf, backend = config["site.slurm_conf"] or None, config["site.slurm_backend"]
+        return facts.from_slurm(conf, backend), "Slurm"
     except FairwattError:
         return load_facts(DEMO_SITE), "the demo site that comes with fairwatt (no Slurm answers)"
 

@@ -69,7 +69,13 @@ def check(site_file: Path | None, file: Path | None) -> None:
 
 @policy.command()
 @_site_option
-@click.option("--days", type=click.IntRange(1, 3660), default=30, show_default=True)
+@click.option(
+    "--days",
+    type=click.IntRange(1, 3660),
+    default=30,
+    show_default=True,
+    help="How many days back, today among them.",
+)
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
 @click.argument("file", type=_policy_path)
 def replay(site_file: Path | None, days: int, as_json: bool, file: Path) -> None:

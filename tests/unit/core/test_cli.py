@@ -5,7 +5,9 @@ from __future__ import annotations
 
 import subprocess
 import sys
+import tomllib
 from importlib.metadata import EntryPoint
+from pathlib import Path
 
 import click
 import pytest
@@ -14,7 +16,8 @@ from click.testing import CliRunner
 from fairwatt.core import cli
 from fairwatt.core.errors import StoreError
 
-NAMES = ["agent", "collector", "dashboard", "demo", "doctor", "explain", "job", "policyd", "sync"]
+PROJECT = tomllib.loads((Path(__file__).parents[3] / "pyproject.toml").read_text())["project"]
+NAMES = sorted(PROJECT["entry-points"]["fairwatt.commands"])
 
 
 @click.command()
