@@ -7,6 +7,7 @@ import logging
 from collections.abc import Mapping
 
 from fairwatt.core.call import call
+from fairwatt.slurm_plugins.engine import COMMENT_PREFIX
 from fairwatt.slurm_plugins.pending import QueuedJob, decode_jobs
 
 __all__ = ["SCONTROL_NAMES", "JobQueue"]
@@ -14,6 +15,7 @@ __all__ = ["SCONTROL_NAMES", "JobQueue"]
 _log = logging.getLogger(__name__)
 
 TIMEOUT_S = 60.0
+_OURS = f'"{COMMENT_PREFIX}'
 
 SCONTROL_NAMES = {
     "tres_per_node": "TresPerNode",
@@ -33,7 +35,9 @@ SCONTROL_NAMES = {
 
 
 class JobQueue:
-    """One cluster's queue; `slurm_conf` None means SLURM_CONF or Slurm's own default.
+    """The jobs of one cluster that have a comment of ours.
+
+    `slurm_conf` None means SLURM_CONF or Slurm's own default.
 
     Every method starts one process and may raise CommandError (no answer, or a refusal).
     """
@@ -43,7 +47,7 @@ class JobQueue:
         self._said_unreadable = False
 
     def jobs(self, *, started: bool = False) -> list[QueuedJob]:
-        """Return the jobs that wait; with `started` those that run too.
+        """Return those that wait; with `started` those that run too.
 
         Raises:
             SlurmError: the answer has no known shape.
@@ -70,7 +74,8 @@ class JobQueue:
         self._run(["scontrol", "update", f"JobId={address}", *words])
 
     def _read(self, options: list[str]) -> list[QueuedJob]:
-        jobs, unreadable = decode_jobs(self._run(["squeue", "--all", "--json", *options]))
+        answer = self._run(["squeue", "--all", "--json", *options])
+        jobs, unreadable = decode_jobs(answer, containing=_OURS)
         if unreadable and not self._said_unreadable:
             _log.warning("%d jobs of squeue --json cannot be read and are left alone", unreadable)
             self._said_unreadable = True

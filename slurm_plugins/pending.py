@@ -129,8 +129,10 @@ _COUNTS = {
 }
 
 
-def decode_jobs(text: str) -> tuple[list[QueuedJob], int]:
+def decode_jobs(text: str, *, containing: str = "") -> tuple[list[QueuedJob], int]:
     """Return the jobs and how many records could not be read.
+
+    Records without the text `containing` are passed over unread, for most are nobody's concern.
 
     Raises:
         SlurmError: the answer as a whole has no known shape.
@@ -143,7 +145,8 @@ def decode_jobs(text: str) -> tuple[list[QueuedJob], int]:
             place="squeue --json",
             remedy="report it; known are Slurm 22.05 to 26.05",
         ) from error
-    jobs = [_job(each) for each in raw]
+    mark = containing.encode()
+    jobs = [_job(each) for each in raw if mark in bytes(each)]
     read = [job for job in jobs if job is not None]
     return read, len(jobs) - len(read)
 

@@ -86,6 +86,14 @@ def one(**more) -> str:
     return json.dumps({"jobs": [{"job_id": 7, "job_state": "PENDING", **more}]})
 
 
+def test_records_without_a_word_are_not_even_read(release):
+    text = (DATA / release / "squeue.json").read_text()
+    jobs, _ = decode_jobs(text, containing='"fairwatt:')
+    # The one that holds the slices and both parts of the hetjob have no comment.
+    assert [job.job_id for job in jobs if job.job_id in (1, 2, 12, 13)] == [2]
+    assert all(job.comment.startswith("fairwatt:") for job in jobs)
+
+
 class TestHostile:
     def test_a_record_of_another_shape_costs_only_itself(self):
         good = {"job_id": 8, "job_state": ["PENDING"]}
