@@ -114,11 +114,13 @@ def _latest_row(
     account: str | None, partition: str | None, verb: str, asked: str, given: str,
     accepted: int, edited: int, notes: str, took_us: int,
 ) -> tuple[Any, ...]:  # fmt: skip
+    """What there is none of is empty: the job of a refused submission, a partition not named."""
     told = stored_notes(notes)
+    job = job_id if accepted or job_id is not None else ""
     return (
-        *(judged_ts, cluster, job_id, user or (None if uid is None else f"uid {uid}"), account),
-        *(partition, "change" if verb == "modify" else "submission", asked or None),
-        *(None if not accepted else given or None, outcome_words(accepted, edited)),
+        *(judged_ts, cluster, job, user or (None if uid is None else f"uid {uid}"), account),
+        *(partition or "", "change" if verb == "modify" else "submission", asked),
+        *(given if accepted else "", outcome_words(accepted, edited)),
         *(", ".join(note.code for note in told), " ".join(note.text for note in told), took_us),
     )
 

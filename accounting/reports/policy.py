@@ -68,7 +68,7 @@ def policy_tables(
     return [
         _rewrite(comment, notes, version),
         _decision(found, version),
-        _flavours(comment, version),
+        _flavours(comment, runs[0], version),
         _changes(select(db, scope, _CHANGES, span), version),
     ]
 
@@ -97,7 +97,7 @@ def _rewrite(comment: Decision | None, notes: Sequence[RuleNote], version: int) 
 def _decision(found: Sequence[tuple[Any, ...]], version: int) -> Table:
     columns = (
         _JUDGED, OUTCOME, TOOK,
-        column("rules", "Rules asked", "text", "In their order, each with its mode."),
+        column("rules", "Rules asked", "text", "In their order, with a mode other than enforce."),
         _WRITTEN, _EDITS,
     )  # fmt: skip
     rows = [
@@ -108,18 +108,20 @@ def _decision(found: Sequence[tuple[Any, ...]], version: int) -> Table:
     return _table("decision", "The decision", columns, rows, version)
 
 
-def _flavours(comment: Decision | None, version: int) -> Table:
+def _flavours(comment: Decision | None, run: Mapping[str, Any], version: int) -> Table:
     columns = (
         column("at_ts", "When", "ts", "When the updater changed the job; empty: not yet."),
         column("flavour", "GPUs", "text", "GRES type, and the partition where it is another."),
         column("before", "Instead of", "text", "What it waited for before."),
-        column("state", "State", "text", "Tried, or still to try when it waits on."),
+        column("what", "What", "text", "Tried, to try when the job waits on, or not needed."),
     )
     widened = comment.widened if comment else ()
     left = comment.next if comment else ()
+    waits = run["start_ts"] is None and run["end_ts"] is None
+    then = "to try when it waits on" if waits else "not needed"
     rows = [
         *((at_ts, after, before, "tried") for at_ts, before, after in widened),
-        *((None, _flavour(*flavour), None, "still to try") for flavour in left),
+        *((None, _flavour(*flavour), None, then) for flavour in left),
     ]
     return _table("flavours", "What would do as well", columns, rows, version)
 
@@ -138,7 +140,8 @@ def _changes(found: Sequence[tuple[Any, ...]], version: int) -> Table:
         why = " ".join(note.text for note in told)
         made = _fields(_made(body))
         outcome = outcome_words(accepted, edited)
-        rows.append((judged_ts, outcome, asked, given, codes, why, *made, took_us))
+        got = given if accepted else ""
+        rows.append((judged_ts, outcome, asked, got, codes, why, *made, took_us))
     return _table("changes", "Later changes", columns, rows, version)
 
 
@@ -153,7 +156,9 @@ def _made(body: str) -> DecisionMade | None:
 def _rules(made: DecisionMade | None) -> str | None:
     if made is None:
         return None
-    return ", ".join(f"{rule} ({mode})" for rule, mode in made.rules.items())
+    return ", ".join(
+        rule if mode == "enforce" else f"{rule} ({mode})" for rule, mode in made.rules.items()
+    )
 
 
 def _fields(made: DecisionMade | None) -> tuple[str | None, str | None]:

@@ -210,7 +210,7 @@ def test_a_job_says_what_the_policy_did_and_what_its_number_means(open_page, bas
     assert "→" in card.locator(".swap").inner_text()
     assert "µs" in card.inner_text()
     card.locator("summary", has_text="The whole decision").click()
-    assert "tres_per_node=" in card.locator(".facts").inner_text()
+    assert "tres_per_node=" in card.locator(".pairs").inner_text()
     code = card.locator("p a").first
     number = code.inner_text()
     code.click()

@@ -95,7 +95,7 @@ def test_a_refused_submission_has_no_job_but_is_told(lab):
     assert lab.sbatch(["--gres=gpu:h10:1"], "true", user="ben").job_id is None
     wait_rows(lab, 1, "NOT accepted AND user = 'ben'")
     (told,) = tables(lab, "decisions", "--refused", "--user", "ben")["decisions"]["rows"]
-    assert (told["outcome"], told["codes"], told["job_id"]) == ("refused", "FW302", None)
+    assert (told["outcome"], told["codes"], told["job_id"]) == ("refused", "FW302", "")
     assert told["account"] == "qcd"  # his only membership
     assert "nearest: h100" in told["reason"]
 

@@ -54,7 +54,7 @@ class TestJob:
         ]  # fmt: skip
         assert named(tables, "decision").records() == [
             {"judged_ts": MIDNIGHT_MS // 1000, "outcome": "rewritten", "took_us": 40,
-             "rules": "memory_fit (enforce), x (audit)",
+             "rules": "memory_fit, x (audit)",
              "written": "tres_per_node=gres/gpu:20gb:1",
              "edits": "tres_per_node=gres/gpu:m_3g.20gb:1"},
         ]  # fmt: skip
@@ -82,10 +82,19 @@ class TestJob:
         left = [["big", "gpu2"], ["slice", None]]
         add_run(store, decision=comment(next=left, widened=[[1_000_100, "gpu:m:1", "gpu:n:1"]]))
         assert named(job(store), "flavours").records() == [
-            {"at_ts": 1_000_100, "flavour": "gpu:n:1", "before": "gpu:m:1", "state": "tried"},
-            {"at_ts": None, "flavour": "big in gpu2", "before": None, "state": "still to try"},
-            {"at_ts": None, "flavour": "slice", "before": None, "state": "still to try"},
+            {"at_ts": 1_000_100, "flavour": "gpu:n:1", "before": "gpu:m:1", "what": "tried"},
+            {
+                "at_ts": None,
+                "flavour": "big in gpu2",
+                "before": None,
+                "what": "to try when it waits on",
+            },
+            {"at_ts": None, "flavour": "slice", "before": None, "what": "to try when it waits on"},
         ]
+
+    def test_a_job_that_began_needs_no_other_flavour(self, store):
+        add_run(store, decision=comment(next=[["big", None]]), start_ts=1_000_010)
+        assert [row["what"] for row in named(job(store), "flavours").records()] == ["not needed"]
 
     def test_changes_are_those_of_this_job_not_of_an_older_one_of_the_same_id(self, store):
         add_run(store, submit_ts=1_000_000, end_ts=1_000_900)
@@ -152,7 +161,7 @@ class TestLatest:
         assert outcomes == ["rewritten", "as asked", "refused", "rewritten"]
         refused = latest(store, "bob")[0]
         assert (refused["asked"], refused["given"], refused["codes"], refused["reason"]) == (
-            "gpu:20gb:1", None, "FW101", "because",
+            "gpu:20gb:1", "", "FW101", "because",
         )  # fmt: skip
 
     def test_a_run_tells_job_and_default_account(self, store):
