@@ -6,6 +6,7 @@ from __future__ import annotations
 import json
 import os
 import socket
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -23,6 +24,7 @@ HOOK = Path(__file__).with_name("lua") / "job_submit.lua"
 SETTINGS_NAME = "fairwatt_hook.lua"
 DEFAULT_SLURM_CONFS = (Path("/etc/slurm/slurm.conf"), Path("/etc/slurm-llnl/slurm.conf"))
 PING_S = 2.0
+WAITED_S = 3600.0
 
 
 def _policyd(config: Config) -> list[Finding]:
@@ -70,6 +72,27 @@ def _plugin(config: Config) -> list[Finding]:
     return [Finding(f"JobSubmitPlugins is {plugins!r}: the hook is not called", remedy)]
 
 
+def _decisions(config: Config) -> list[Finding]:
+    """Decisions go to the collector within seconds; what waits for hours will not go by itself."""
+    folder = Path(config["policyd.journal_dir"] or os.devnull)
+    try:
+        found = [path.stat() for path in folder.glob("*.journal")]
+    except OSError as error:
+        return [Finding(f"{folder} not checked: {error.strerror}", "", "info")]
+    waited_s = time.time() - min((each.st_mtime for each in found), default=time.time())
+    if waited_s < WAITED_S:
+        return []
+    size_mib = sum(each.st_size for each in found) / 2**20
+    return [
+        Finding(
+            f"{size_mib:.1f} MiB of decisions have waited {waited_s / 3600:.0f} h to be delivered",
+            "see policyd's log for the collector's answer; on the collector's host "
+            "collector.policyd_uids must have the uid of policyd's user",
+            "warn",
+        )
+    ]
+
+
 def _ping(path: str) -> dict[str, Any]:
     answer = json.loads(ask_line(path, b'{"verb":"ping"}\n', PING_S) or b"null")
     if not isinstance(answer, dict):
@@ -110,6 +133,7 @@ def _is_controller(config: Config) -> bool:
 
 checks: list[Check] = [
     Check("submit.policyd", _on_controllers(_policyd)),
+    Check("submit.decisions", _on_controllers(_decisions)),
     Check("submit.hook", _on_controllers(_hook)),
     Check("submit.plugin", _on_controllers(_plugin)),
 ]

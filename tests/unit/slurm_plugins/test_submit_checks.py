@@ -3,9 +3,11 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 import socket
 import threading
+import time
 from dataclasses import replace
 
 import pytest
@@ -67,6 +69,21 @@ def test_another_program_on_the_socket(config):
     with pytest.raises(PolicyError):
         CHECK["submit.policyd"](config)
     thread.join()
+
+
+def test_decisions_that_wait_for_hours_are_told(config, tmp_path):
+    config = replace(config, values={**config.values, "policyd.journal_dir": str(tmp_path / "d")})
+    assert CHECK["submit.decisions"](config) == []
+    segment = tmp_path / "d" / "0000000001.journal"
+    segment.parent.mkdir()
+    segment.write_bytes(bytes(2**20))
+    assert CHECK["submit.decisions"](config) == []
+    os.utime(segment, (time.time() - 7200,) * 2)
+    (finding,) = CHECK["submit.decisions"](config)
+    assert finding.level == "warn"
+    assert "1.0 MiB of decisions have waited 2 h" in finding.problem
+    off = replace(config, values={**config.values, "policyd.journal_dir": ""})
+    assert CHECK["submit.decisions"](off) == []
 
 
 def test_the_hook_file(config, tmp_path):
