@@ -42,7 +42,7 @@ from fairwatt.slurm_plugins.widening import (
     waits_since,
 )
 
-__all__ = ["Outcome", "Queue", "Updater", "from_config", "serve"]
+__all__ = ["Outcome", "Queue", "Updater", "from_config", "pass_safely", "serve"]
 
 _log = logging.getLogger(__name__)
 
@@ -218,12 +218,12 @@ def serve(config: Config) -> None:
     _log.info("updater started")
     failing = False
     while not stop.is_set():
-        failing = _pass_safely(updater, failing)
+        failing = pass_safely(updater, failing)
         stop.wait(config["updater.interval_s"])
     _log.info("updater ended")
 
 
-def _pass_safely(updater: Updater, failing: bool) -> bool:
+def pass_safely(updater: Updater, failing: bool) -> bool:
     """Make a pass; say once when it cannot be made, and when it can again. True: it failed."""
     try:
         updater.run_pass()

@@ -13,7 +13,7 @@ import pytest
 from fairwatt.core.errors import CommandError
 from fairwatt.core.gres import Spelling
 from fairwatt.slurm_plugins.pending import QueuedJob
-from fairwatt.slurm_plugins.updater import Updater
+from fairwatt.slurm_plugins.updater import Updater, pass_safely
 from tests.unit.slurm_plugins.campus import POLICY
 from tests.unit.slurm_plugins.test_updater_widening import NOW, SMALL, job, note
 
@@ -139,6 +139,23 @@ class TestPass:
         caplog.set_level(logging.INFO)
         made(FakeQueue(job())).run_pass()
         assert len(caplog.records) == 1
+
+
+def test_slurm_away_is_said_once_and_so_is_its_return(caplog):
+    caplog.set_level(logging.INFO)
+    queue = FakeQueue(job(eligible_ts=None))
+    updater, look = made(queue), queue.jobs
+
+    def away(*, started: bool = False) -> list[QueuedJob]:
+        raise CommandError(["squeue"], 1, "Unable to contact slurm controller")
+
+    failing = False
+    for answer in (away, away, look, look):
+        queue.jobs = answer
+        failing = pass_safely(updater, failing)
+    assert not failing
+    assert [record.levelname for record in caplog.records] == ["WARNING", "INFO"]
+    assert "Unable to contact" in caplog.records[0].message
 
 
 class TestRaces:
