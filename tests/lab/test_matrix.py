@@ -29,6 +29,7 @@ pytestmark = pytest.mark.lab
 
 NO_NODE_HOOKS = REPOSITORY / "tests" / "lab" / "recorder"
 RECORD_VARIABLE = "FAIRWATT_RECORD_MATRIX"
+SUMMARIES = REPOSITORY / "build" / "submit-matrix"
 WHERE = "echo node=$SLURMD_NODENAME"
 
 
@@ -68,7 +69,21 @@ def matrix(request: pytest.FixtureRequest, lab_root: Path) -> Iterator[Matrix]:
         made = Matrix(lab, places, cases, updates, time.monotonic() - began)
         if os.environ.get(RECORD_VARIABLE):
             results.merged(release, made.outcomes)
+        summarise(made)
         yield made
+
+
+def summarise(matrix: Matrix) -> None:
+    """One line for `make test-matrix`."""
+    release, outcomes = matrix.lab.release, matrix.cases.outcome
+    wrong = sum(fault(case, outcome, release) is not None for case, outcome in outcomes.items())
+    refused = sum(" in " not in outcome for outcome in outcomes.values())
+    SUMMARIES.mkdir(parents=True, exist_ok=True)
+    (SUMMARIES / release).write_text(
+        f"Slurm {release}: {len(outcomes)} submissions ({refused} refused, as they must be),"
+        f" {len(matrix.updates)} updates, {wrong} wrong;"
+        f" {matrix.took_s:.1f} s, of these {matrix.lab.start_s:.1f} s to start\n"
+    )
 
 
 def run_updates(lab: OneHostCluster) -> dict[str, str]:
@@ -184,12 +199,26 @@ class TestRunning:
         done = matrix.lab.run(["env", f"SLURM_CONF={conf}", *argv], user="ada")
         assert (done.returncode, done.stdout) == (0, "node=mig01\n"), done.stderr
 
+    def test_a_choice_of_types_is_a_constraint_of_salloc_too(self, matrix):
+        """Its waiting cases above have ended, and such a record does not show it."""
+        show = ["sh", "-c", "scontrol show job $SLURM_JOB_ID"]
+        done = matrix.lab.run(["salloc", "--gres=gpu:a100|h100:1", *show], user="ada")
+        assert " Features=(a100|h100) " in done.stdout
+
     def test_salloc_hetjob(self, matrix):
-        argv = ["salloc", "--gpus=A100:1", ":", "--gpus=20gb:1", "srun", "--het-group=1"]
+        argv = ["salloc", "--gres=gpu:A100:1", ":", "--gres=gpu:20gb:1", "srun", "--het-group=1"]
         done = matrix.lab.run([*argv, "sh", "-c", WHERE], user="ada")
         assert (done.returncode, done.stdout) == (0, "node=mig01\n"), done.stderr
         refused = matrix.lab.run(["salloc", "-n1", ":", "--gpus=h10:1", "true"], user="ada")
         assert "FW302" in refused.stderr
+
+    @pytest.mark.parametrize("parts", [["--gpus=20gb:1"], ["--gpus=A100:1", ":", "--gpus=20gb:1"]])
+    def test_salloc_exports_what_the_filter_made_of_its_options(self, matrix, parts):
+        """Its own environment, which no hook sees, has SLURM_GPUS for the steps."""
+        conf = f"SLURM_CONF={matrix.places.client_conf}"
+        step = ["srun", *(["--het-group=1"] if ":" in parts else []), "sh", "-c", WHERE]
+        done = matrix.lab.run(["env", conf, "salloc", *parts, *step], user="ada")
+        assert (done.returncode, done.stdout) == (0, "node=mig01\n"), done.stderr
 
     def test_a_client_of_the_api(self, matrix):
         intent = find_intent("20 GB")
@@ -204,7 +233,8 @@ class TestRunning:
     def test_scrontab(self, matrix):
         """It begins at a full minute, so it is only seen to wait for one."""
         if not has_scrontab(matrix.lab):
-            pytest.skip("Debian's Slurm 22.05 has no scrontab")
+            assert matrix.lab.release == HOST_RELEASE  # Debian 12's package lacks it
+            return
         text = "#SCRON --gres=gpu:20gb:1\n* * * * * /bin/true\n"
         assert matrix.lab.run(["scrontab", "-"], "ada", stdin=text).returncode == 0
         shown = matrix.lab.run(["squeue", "--noheader", "--user=ada", "-o", "%P %r"]).stdout

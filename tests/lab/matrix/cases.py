@@ -19,7 +19,7 @@ ENTRIES = (
     "hetjob",
     "salloc",
     "srun",
-    "srun, client filter",
+    "srun + client filter",
     "--test-only",
     "scrontab",
     "API",
@@ -80,7 +80,8 @@ def _at_the_api() -> Iterator[Case]:
     for form in fields.values():
         for spelling in WIRE:
             for intent in INTENTS:
-                if not (intent.count is None and spelling.endswith("=")):
+                tried = spelling == WIRE[0] or intent.name in SPELLED
+                if tried and not (intent.count is None and spelling.endswith("=")):
                     yield Case("API", form, spelling, intent)
 
 
@@ -100,7 +101,7 @@ def shell(case: Case, tag: str, places: Places) -> str:
         return f"sbatch --test-only {job} --wrap=true"
     if case.entry in ("salloc", "srun"):
         return f"{case.entry} {LATER} {job} true"
-    if case.entry == "srun, client filter":
+    if case.entry == "srun + client filter":
         return f"SLURM_CONF={places.client_conf} srun {LATER} {job} true"
     if case.entry == "API":
         return _at_wire(case, tag, places)

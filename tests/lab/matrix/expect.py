@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from tests.lab.matrix.cases import Case
 from tests.lab.matrix.forms import OWN
@@ -17,7 +17,7 @@ from tests.lab.matrix.outcomes import (
     expected,
 )
 
-__all__ = ["Loss", "fault", "loss", "why"]
+__all__ = ["Loss", "fault", "loss", "own", "why"]
 
 NOT_FILTERED = ("--gpus-per-socket", "--tres-per-task")
 """Options that the client filter does not mend for srun."""
@@ -35,7 +35,8 @@ class Loss:
     reason: str
 
 
-_ALL = ("sbatch", "array", "hetjob", "salloc", "srun", "srun, client filter", "--test-only")
+_SRUN = ("srun", "srun + client filter")
+_ALL = ("sbatch", "array", "hetjob", "salloc", *_SRUN, "--test-only")
 LOSSES = (
     Loss(
         "23.11", ("scrontab",), ("--gpus-per-task", "--ntasks-per-gpu"), lambda _: True, None,
@@ -101,23 +102,31 @@ def _without_gpus(case: Case) -> str:
     intent = case.intent
     if case.entry == "--test-only":
         return accepted(intent.partition or "gpu")
-    return accepted(intent.partition or "gpu", intent.exclude, "no GPU")
+    return accepted(intent.partition or "gpu", intent.exclude, what="no GPU")
 
 
 def _at_entry(case: Case) -> str:
     intent = case.intent
-    if case.entry.startswith("srun") and intent.renamed and not _mended(case):
+    if case.entry in _SRUN and intent.renamed and not _mended(case):
         return "FW005"
     if case.entry == "scrontab" and intent.refused:
         return BY_SCRONTAB
+    return own(case)
+
+
+def own(case: Case) -> str:
+    """The intent's own outcome, as far as it can be seen at the case's entry point."""
+    intent = case.intent
     if case.entry == "--test-only" and not intent.refused:
         return accepted(intent.where)
+    if case.entry in ("salloc", *_SRUN):  # the record of a job that has ended lacks its features
+        intent = replace(intent, features=None)
     return expected(intent, case.form.level)
 
 
 def _mended(case: Case) -> bool:
     return (
-        case.entry == "srun, client filter"
+        case.entry == "srun + client filter"
         and case.intent.filtered
         and case.form.flag not in NOT_FILTERED
     )

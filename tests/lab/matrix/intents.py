@@ -19,9 +19,9 @@ class Intent:
 
     `partition`, `node`, `exclude` and `one_node` are the job's other options.
 
-    `given` (None: untyped), `where` and `without` are the type, the partition and the excluded
-    nodes that the job's record must show; `refused` is the code of the refusal instead. `told`
-    are the codes of the lines that the user must see.
+    `given` (None: untyped), `where`, `without` and `features` are the type, the partition, the
+    excluded nodes and the constraint that the job's record must show; `refused` is the code of
+    the refusal instead. `told` are the codes of the lines that the user must see.
     """
 
     name: str
@@ -34,6 +34,7 @@ class Intent:
     given: str | None = None
     where: str = "gpu"
     without: str | None = None
+    features: str | None = None
     refused: str | None = None
     told: tuple[str, ...] = ()
 
@@ -83,6 +84,17 @@ INTENTS: tuple[Intent, ...] = (
     Intent("the same, a node excluded", None, 1, "all", exclude="gpu01", where="all",
            without="gpu01,mig01", told=("FW202",)),
     Intent("two A100 where slices are", "a100", 2, "all", given="a100", where="all"),
+    Intent("A100 or H100", "a100|h100", 1, features="(a100|h100)", told=("FW113",)),
+    Intent("A100 or H100 where slices are", "a100|h100", 1, "all", given="a100", where="all",
+           told=("FW111",)),
+    Intent("any whole GPU", "any", 1, told=("FW112",)),
+    Intent("any where slices are", "any", 1, "all", where="all", without="mig01",
+           told=("FW114",)),
+    Intent("a slice with 10 GB", "mig-10gb", 1, given="a100_3g.20gb", where="mig",
+           told=("FW111",)),
+    Intent("two of a family", "hopper", 2, given="h100", told=("FW111",)),
+    Intent("a family of another partition", "hopper", 1, "mig", refused="FW115"),
+    Intent("a list with an unknown word", "a100|h10", 1, refused="FW117"),
     Intent("one GPU, only slices there", None, 1, "mig", refused="FW203"),
     Intent("a type that is nowhere", "h10", 1, refused="FW302"),
     Intent("a type of another partition", "a100", 1, "mig", refused="FW303"),
@@ -98,9 +110,10 @@ SPELLED = (
     "two A100 in capitals",
     "20 GB",
     "20 GB, no count",
+    "A100 or H100",
     "a type that is nowhere",
 )
-"""The intents that are tried in the spellings, too, that a client may refuse."""
+"""The intents that are tried in every spelling; emulated, all are."""
 
 
 def find_intent(name: str) -> Intent:

@@ -17,7 +17,6 @@ __all__ = [
     "accepted",
     "codes",
     "expected",
-    "given",
     "of_record",
     "refusal",
 ]
@@ -27,7 +26,7 @@ BY_SLURM = "refused by Slurm"
 NO_OPTION = "no such option"
 BY_SCRONTAB = "refused, without a word why"
 
-NOTES = ("FW101", "FW201", "FW202", "FW205", "FW301", "FW308")
+NOTES = ("FW101", "FW111", "FW112", "FW113", "FW114", "FW201", "FW202", "FW205", "FW301", "FW308")
 """Codes of what the policy changed: where the job is refused after that, Slurm did it."""
 
 _TRES: dict[str, str] = {
@@ -47,25 +46,26 @@ def codes(said: str) -> tuple[str, ...]:
     return tuple(_CODE.findall(said))
 
 
-def given(
-    level: Level, type_: str | None, count: int, where: str, without: str | None = None
+def accepted(
+    where: str,
+    without: str | None = None,
+    features: str | None = None,
+    *,
+    what: str = "accepted",
 ) -> str:
-    """An accepted job: what it asks for at which level, and where."""
-    what = f"gpu:{type_}:{count}" if type_ else f"gpu:{count}"
-    at = "counted from the tasks" if level == "counted" else f"per {level}"
-    return accepted(where, without, f"{what} {at}")
-
-
-def accepted(where: str, without: str | None = None, what: str = "accepted") -> str:
-    """The same without a look at what it asks for."""
-    return f"{what} in {where}" + (f" without {without}" if without else "")
+    """An accepted job: what it asks for, and where it may run."""
+    left_out = f" without {without}" if without else ""
+    return f"{what} in {where}{left_out}" + (f" with {features}" if features else "")
 
 
 def expected(intent: Intent, level: Level) -> str:
     """What must come of an intent that is written at a level."""
     if intent.refused is not None:
         return intent.refused
-    return given(level, intent.given, intent.number, intent.where, intent.without)
+    words = ["gpu", intent.given, str(intent.number)]
+    what = ":".join(word for word in words if word)
+    at = "counted by Slurm" if level == "counted" else f"per {level}"
+    return accepted(intent.where, intent.without, intent.features, what=f"{what} {at}")
 
 
 def refusal(said: str) -> str:
@@ -81,13 +81,14 @@ def refusal(said: str) -> str:
 
 
 def of_record(record: Mapping[str, str]) -> str:
-    """What `scontrol show job` says about an accepted job, in the words of `given`."""
-    without = record.get("ExcNodeList")
-    return accepted(
-        record["Partition"],
-        None if without in (None, "(null)") else without,
-        " and ".join(_asked(record)) or _counted(record),
-    )
+    """What `scontrol show job` says about an accepted job, in the words of `accepted`."""
+    without, features = (_set(record.get(name)) for name in ("ExcNodeList", "Features"))
+    what = " and ".join(_asked(record)) or _counted(record)
+    return accepted(record["Partition"], without, features, what=what)
+
+
+def _set(value: str | None) -> str | None:
+    return None if value == "(null)" else value
 
 
 def _asked(record: Mapping[str, str]) -> Iterable[str]:
@@ -99,4 +100,4 @@ def _asked(record: Mapping[str, str]) -> Iterable[str]:
 
 def _counted(record: Mapping[str, str]) -> str:
     found = _COUNTED.search(record.get("ReqTRES") or record.get("TRES") or "")
-    return f"gpu:{found[1]} counted from the tasks" if found else "no GPU"
+    return f"gpu:{found[1]} counted by Slurm" if found else "no GPU"

@@ -7,10 +7,10 @@ import re
 from collections.abc import Iterable, Mapping
 
 from tests.lab.matrix.cases import ENTRIES, Case, all_cases
-from tests.lab.matrix.expect import why
+from tests.lab.matrix.expect import own, why
 from tests.lab.matrix.forms import FORMS, OWN, SPELLINGS, Form, option
 from tests.lab.matrix.intents import INTENTS, Intent
-from tests.lab.matrix.outcomes import NO_OPTION, expected
+from tests.lab.matrix.outcomes import NO_OPTION
 from tests.lab.matrix.results import load, of_release
 from tests.lab.matrix.updates import UPDATES
 from tests.lab.paths import REPOSITORY
@@ -22,10 +22,11 @@ PAGE = REPOSITORY / "docs" / "submit-matrix.md"
 _HEAD = """# One intent, one decision
 
 Whatever form a request has, the policy decides by what is meant. This page shows it: {cases}
-submissions to live Slurm {releases}, each on a cluster with partitions `gpu` (the default: A100
-and H100 boards), `mig` (MIG slices of 5 and 20 GB on mig01) and `all`. The right outcome of each
-intent was written down by hand (`tests/lab/matrix/intents.py`); `make test-matrix` submits all
-again and compares. The page is written from its results; do not edit it by hand.
+submissions to live Slurm {releases}.
+Each cluster has the partitions `gpu` (the default: A100 and H100 boards), `mig` (MIG slices of 5
+and 20 GB on mig01) and `all`. The right outcome of each intent was written down by hand
+(`tests/lab/matrix/intents.py`); `make test-matrix` submits all again and compares. The page is
+written from its results; do not edit it by hand.
 
 `FWnnn` is a refusal, see [messages.md](messages.md); "one GPU" means one per node, job, task or
 socket, as the option says.
@@ -36,12 +37,13 @@ With sbatch, in the spelling of Slurm's manual. A cell is what the job asks for 
 """
 _ENTRIES = """## Where a request enters
 
-Every intent in every form, as above. "As with sbatch" counts those whose outcome is the same.
+Every intent in every form, as above: how many come out as the intent says. What is missing, and
+why, is in the next table.
 """
 _EXCEPTIONS = """## What clients do before the policy can see it
 
-The policy sees what arrives at slurmctld. These are all outcomes that differ from the intent's
-own, with the reason.
+The policy sees what arrives at slurmctld. These are all the outcomes that differ from what the
+intent says, with the reason.
 """
 _SPELLINGS = """## Spellings
 
@@ -124,7 +126,7 @@ def _by_release(texts: Mapping[str, str]) -> str:
 
 def _short(text: str) -> str:
     """`gpu:a100:2 per node in gpu` without the level, which the column says."""
-    return re.sub(r" (?:per \w+|counted from the tasks)(?= in )", "", text)
+    return re.sub(r" (?:per \w+|counted by Slurm)(?= in )", "", text)
 
 
 def _entry_row(entry: str, per_release: PerRelease) -> list[str]:
@@ -135,16 +137,9 @@ def _entry_row(entry: str, per_release: PerRelease) -> list[str]:
             for case in all_cases()
             if case.entry == entry and case.spelling == OWN and case.key in outcomes
         ]
-        same = sum(_alike(case, outcomes[case.key]) for case in cases)
+        same = sum(outcomes[case.key] == own(case) for case in cases)
         cells.append(f"{same} of {len(cases)}" if cases else "no such program")
     return [entry, *cells]
-
-
-def _alike(case: Case, outcome: str) -> bool:
-    wanted = expected(case.intent, case.form.level)
-    if case.entry == "--test-only" and not case.intent.refused:
-        wanted = f"accepted in {case.intent.where}"
-    return outcome == wanted
 
 
 def _exceptions(per_release: PerRelease) -> Iterable[list[str]]:
@@ -155,8 +150,8 @@ def _exceptions(per_release: PerRelease) -> Iterable[list[str]]:
             continue
         found = {name: each[case.key] for name, each in per_release.items() if case.key in each}
         for name, outcome in found.items():
-            if not _alike(case, outcome):
-                kind = re.sub(r" in \w+( without \S+)?$", "", outcome)
+            if outcome != own(case):
+                kind = re.sub(r" in \w+( without \S+)?( with \S+)?$", "", outcome)
                 reason = why(case, outcome, name) or ""
                 seen = rows.setdefault((case.entry, case.form.flag, kind, reason), {})
                 seen.setdefault(case.intent.name, []).append(name)
@@ -203,8 +198,8 @@ def _tally(cases: list[Case], per_release: PerRelease) -> list[str]:
         kinds: dict[str, int] = {}
         for case in cases:
             outcome = outcomes.get(case.key, "not tried")
-            kind = re.sub(r" in \w+( without \S+)?$", "", outcome)
-            kind = "the same" if _alike(case, outcome) else kind
+            kind = re.sub(r" in \w+( without \S+)?( with \S+)?$", "", outcome)
+            kind = "the same" if outcome == own(case) else kind
             kinds[kind] = kinds.get(kind, 0) + 1
         shown = [f"{kind} ({count})" for kind, count in sorted(kinds.items())]
         cells.append(next(iter(kinds)) if len(kinds) == 1 else ", ".join(shown))
@@ -219,7 +214,7 @@ def _api_rows(per_release: PerRelease) -> Iterable[list[str]]:
     for (form, spelling), cases in rows.items():
         example = {"=": f"{spelling[:-1]}:a100=2", ":": f"{spelling}a100:2"}[spelling[-1]]
         cells = [
-            f"{sum(_alike(c, outcomes.get(c.key, '')) for c in cases)} of {len(cases)}"
+            f"{sum(outcomes.get(c.key) == own(c) for c in cases)} of {len(cases)}"
             for outcomes in per_release.values()
         ]
         yield [f"`tres_per_{form.level}`", f"`{example}`", *cells]

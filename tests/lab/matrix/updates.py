@@ -16,7 +16,7 @@ SLICE, UNTYPED = "--gres=gpu:20gb:1", "--gpus=1"
 COUNTED = "-n4 --ntasks-per-gpu=2"
 _A100 = "gpu:a100:1 per node in gpu"
 _SLICE = "gpu:a100_3g.20gb:1 per node in mig"
-_COUNTED = "gpu:2 counted from the tasks in gpu"
+_COUNTED = "gpu:2 counted by Slurm in gpu"
 
 
 @dataclass(frozen=True)
@@ -65,7 +65,7 @@ UPDATES: tuple[Update, ...] = (
     Update(A100, "Gres=gpu:a100_3g.20gb:1", _A100, "FW303"),
     Update(A100, "Gres=gpu:a100_3g.20gb:1 Partition=mig", _SLICE),
     Update(A100, "Gres=gpu:20gb:1 Partition=mig", _SLICE),
-    Update(A100, "Gres=", "no GPU in gpu", early=("25.05", "gpu:1 counted from the tasks in gpu")),
+    Update(A100, "Gres=", "no GPU in gpu", early=("25.05", "gpu:1 counted by Slurm in gpu")),
     Update(A100, "Partition=mig", _A100, "FW303"),
     Update(A100, "Partition=all", "gpu:a100:1 per node in all"),
     Update(A100, "ReqNodeList=h01", _A100, "FW303"),
