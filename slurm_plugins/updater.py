@@ -47,6 +47,8 @@ __all__ = ["Outcome", "Queue", "Updater", "from_config", "pass_safely", "serve"]
 _log = logging.getLogger(__name__)
 
 MAX_REMEMBERED = 10_000
+REST_S = 300
+"""Pause after a job could not be changed."""
 Candidate = tuple[QueuedJob, Record]
 
 
@@ -117,8 +119,9 @@ class Updater:
             policy, spelling = self._rules()
             outcomes += self._widen(due, policy, spelling)
         if self._unfinished and not self._dry_run:
-            outcomes += self._finish(_with_record(self._queue.jobs(started=True)))
-            self._unfinished = False
+            noted = self._finish(_with_record(self._queue.jobs(started=True)))
+            self._unfinished = len(noted) == self._max_changes  # there may be more
+            outcomes += noted
         return outcomes
 
     def _is_due(self, job: QueuedJob, record: Record) -> bool:
@@ -174,20 +177,20 @@ class Updater:
         try:
             self._queue.update(change.address, words)
         except CommandError as error:
-            self._rest(job)
             return self._left(job, f"{change.told}: Slurm refuses: {error}")
         text = f"{change.told} {waited}".strip()
         _log.info("job %s: %s", change.address, text)
         return Outcome(job.job_id, changed=True, text=text)
 
     def _rest(self, job: QueuedJob) -> None:
-        """Let others come first for a while after a refusal."""
+        """Let others come first for a while, and Slurm's facts and the policy change."""
         if len(self._not_before) >= MAX_REMEMBERED:
             self._not_before.clear()
-        self._not_before[job.job_id, job.comment] = self._clock() + max(self._wait_s, 60)
+        self._not_before[job.job_id, job.comment] = self._clock() + REST_S
 
     def _left(self, job: QueuedJob, reason: str) -> Outcome:
-        """Say once why a job that is due stays as it is."""
+        """Say once why a job that is due stays as it is; look at it again later."""
+        self._rest(job)
         if (job.job_id, reason) not in self._said:
             if len(self._said) >= MAX_REMEMBERED:
                 self._said.clear()

@@ -107,7 +107,7 @@ class TestPass:
         assert [(o.job_id, o.changed) for o in updater.run_pass()] == [(1, False)]
         queue.refuse = False
         assert [(o.job_id, o.changed) for o in updater.run_pass()] == [(2, True)]
-        clock.now += 61
+        clock.now += 301
         assert (1, True) in [(o.job_id, o.changed) for o in updater.run_pass()]
 
     def test_policy_and_facts_are_read_only_when_a_job_is_due(self):
@@ -128,10 +128,13 @@ class TestPass:
 
     def test_a_reason_is_logged_once(self, caplog):
         caplog.set_level(logging.INFO)
-        updater = made(FakeQueue(job(comment=note(next=[["gone", None]]))))
+        clock = Clock()
+        updater = made(FakeQueue(job(comment=note(next=[["gone", None]]))), clock)
         for _ in range(3):
             (outcome,) = updater.run_pass()
             assert not outcome.changed
+            assert updater.run_pass() == []
+            clock.now += 301
         assert len(caplog.records) == 1
         assert "job 7 stays as it is" in caplog.text
 
@@ -229,6 +232,18 @@ class TestArray:
         made(queue).run_pass()
         assert queue.now[9].comment == note()
         assert given(queue.now[8]) == given(queue.now[7]) == "gpu:a100:1"
+
+    def test_more_tasks_than_one_pass_may_note_are_noted_by_the_next(self):
+        half = {"tres_per_node": "gres/gpu:a100:1", "partition": "gpu"}
+        begun = [
+            job(half, job_id=n, address=f"7_{n}", in_array=True, states=("RUNNING",))
+            for n in range(1, 6)
+        ]
+        queue = FakeQueue(*begun)
+        updater = made(queue, max_changes=2)
+        for _ in range(2):
+            updater.run_pass()
+        assert {given(one) for one in queue.now.values()} == {"gpu:a100:1"}
 
     def test_killed_in_between_the_next_updater_ends_it(self):
         half = {"tres_per_node": "gres/gpu:a100:1", "partition": "gpu"}
