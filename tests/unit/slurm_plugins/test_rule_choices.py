@@ -47,30 +47,40 @@ NEEDS = [
     "20gb|v100",
     "A100|hopper",
 ]
-TYPES = [None, "a100", "h100", "a100_1g.5gb", "20gb", "5gb", "A100", *NEEDS]
-small = st.none() | st.integers(1, 6)
+OTHER_TYPES = [None, "a100", "h100", "a100_1g.5gb", "20gb", "5gb", "A100"]
+FEATURES = [None, None, "ib", "ib|eth", "ib&(a100|h100)", "[ib|eth]", "new", "ib*2"]
+few = st.none() | st.none() | st.integers(1, 4)
 entries = st.builds(
     GpuAsk,
     level=st.sampled_from(["node", "job", "task", "socket"]),
-    type=st.sampled_from(TYPES),
-    count=st.integers(0, 6),
+    type=st.sampled_from(NEEDS) | st.sampled_from(OTHER_TYPES),
+    count=st.sampled_from([1, 1, 2, 4, 0, 6]),
 )
-requests = st.builds(
-    JobRequest,
-    gpus=st.lists(entries, min_size=1, max_size=2).map(tuple),
-    account=st.sampled_from([None, "x", "y", "z", "free"]),
-    partition=st.sampled_from([None, None, "gpu", "mig", "all", "gpu,mig", "p", "q"]),
-    features=st.sampled_from(
-        [None, None, "ib", "ib|eth", "ib&(a100|h100)", "[ib|eth]", "new", "ib*2"]
-    ),
-    req_nodes=st.sampled_from([None, None, "a1", "gpu01,h01"]),
-    exc_nodes=st.sampled_from([None, None, "h01", "h1", "m1"]),
-    exc_known=st.booleans(),
-    num_tasks=small,
-    min_nodes=small,
-    max_nodes=small,
-    ntasks_per_node=small,
-)
+
+
+@st.composite
+def cases(draw):
+    """A request that could be meant for a site, the site, and whether one type is a must."""
+    known = draw(st.sampled_from(SITES))
+    nodes = st.sampled_from([None, None, None, *(node.name for node in known.facts.nodes)])
+    request = draw(
+        st.builds(
+            JobRequest,
+            gpus=st.lists(entries, min_size=1, max_size=1).map(tuple)
+            | st.lists(entries, min_size=1, max_size=2).map(tuple),
+            account=st.sampled_from([None, None, "x", "y", "z", "free"]),
+            partition=st.sampled_from([None, None, *known.partitions, ",".join(known.partitions)]),
+            features=st.sampled_from(FEATURES),
+            req_nodes=nodes,
+            exc_nodes=nodes,
+            exc_known=st.sampled_from([True, True, False]),
+            num_tasks=few,
+            min_nodes=few,
+            max_nodes=few,
+            ntasks_per_node=few,
+        )
+    )
+    return request, known, draw(st.booleans())
 
 
 def run(request, known, strict):
@@ -102,20 +112,19 @@ def types_within_reach(request, known):
         yield gpu, ([gpu.type] if gpu.type is not None else here)
 
 
-cases = {"request": requests, "known": st.sampled_from(SITES), "strict": st.booleans()}
-
-
-@settings(max_examples=150, deadline=None)
-@given(**cases)
-def test_a_second_pass_changes_nothing(request, known, strict):
+@settings(max_examples=100, deadline=None)
+@given(case=cases())
+def test_a_second_pass_changes_nothing(case):
+    request, known, strict = case
     after = run(request, known, strict)
     if after is not None:
         assert run(after, known, strict) == after
 
 
-@settings(max_examples=150, deadline=None)
-@given(**cases)
-def test_what_is_chosen_can_be_had(request, known, strict):
+@settings(max_examples=100, deadline=None)
+@given(case=cases())
+def test_what_is_chosen_can_be_had(case):
+    request, known, strict = case
     after = run(request, known, strict)
     if after is None:
         return
@@ -124,9 +133,10 @@ def test_what_is_chosen_can_be_had(request, known, strict):
         assert shortfall(demand(after, asks), known.pool(after), type_) is None
 
 
-@settings(max_examples=150, deadline=None)
-@given(**cases)
-def test_no_slice_by_accident_and_nothing_that_the_account_may_not_use(request, known, strict):
+@settings(max_examples=100, deadline=None)
+@given(case=cases())
+def test_no_slice_by_accident_and_nothing_that_the_account_may_not_use(case):
+    request, known, strict = case
     after = run(request, known, strict)
     if after is None:
         return
@@ -138,9 +148,10 @@ def test_no_slice_by_accident_and_nothing_that_the_account_may_not_use(request, 
     assert not {flavour.type for flavour in after.flavours} & after.barred_types
 
 
-@settings(max_examples=150, deadline=None)
-@given(**cases)
-def test_only_what_was_needed_can_be_given(request, known, strict):
+@settings(max_examples=100, deadline=None)
+@given(case=cases())
+def test_only_what_was_needed_can_be_given(case):
+    request, known, strict = case
     after = run(request, known, strict)
     words = {gpu.type for gpu in wanted(request)} - {None}
     if after is None or len(words) != 1:
@@ -151,9 +162,10 @@ def test_only_what_was_needed_can_be_given(request, known, strict):
     assert {flavour.type for flavour in after.flavours} <= set(meant.types)
 
 
-@settings(max_examples=150, deadline=None)
-@given(**cases)
-def test_flavours_can_be_had_where_they_are(request, known, strict):
+@settings(max_examples=100, deadline=None)
+@given(case=cases())
+def test_flavours_can_be_had_where_they_are(case):
+    request, known, strict = case
     after = run(request, known, strict)
     if after is None:
         return
@@ -163,9 +175,10 @@ def test_flavours_can_be_had_where_they_are(request, known, strict):
         assert shortfall(demand(after, wanted(after)), known.pool(there), flavour.type) is None
 
 
-@settings(max_examples=150, deadline=None)
-@given(**cases)
-def test_what_the_user_wrote_besides_is_kept(request, known, strict):
+@settings(max_examples=100, deadline=None)
+@given(case=cases())
+def test_what_the_user_wrote_besides_is_kept(case):
+    request, known, strict = case
     after = run(request, known, strict)
     if after is None:
         return
