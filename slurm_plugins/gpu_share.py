@@ -24,14 +24,7 @@ class Share(msgspec.Struct, frozen=True):
 
 
 def of_table(table: Mapping[str, float], type_: str | None, site: Site) -> float | None:
-    """A type's entry; a slice without one gets its thousandths of its board's or the default.
-
-    >>> from fairwatt.slurm_plugins.explain import DEMO_SITE
-    >>> from fairwatt.core.catalogue import load_catalogue
-    >>> from fairwatt.slurm_plugins.site import load_facts
-    >>> of_table({"a100": 16}, "a100_3g.20gb", Site(load_facts(DEMO_SITE), load_catalogue()))
-    6.864
-    """
+    """A type's entry; a slice without one gets its thousandths of its board's or the default."""
     if type_ is not None and type_ in table:
         return table[type_]
     known = site.types.get(type_)

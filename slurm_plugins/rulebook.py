@@ -11,12 +11,18 @@ from fairwatt.core.errors import PolicyError
 from fairwatt.slurm_plugins.rule import RuleSpec
 from fairwatt.slurm_plugins.rules import (
     account_types,
+    cpu_only,
     homogeneous,
+    inherited_environment,
+    interactive_limits,
     known_types,
     memory_fit,
     mig_per_process,
     need,
+    routing,
+    satisfiable,
     share_per_gpu,
+    time_limits,
     type_spelling,
     untyped_slices,
 )
@@ -26,8 +32,11 @@ __all__ = ["BUILT_IN", "SITE_GROUP", "known_rules"]
 SITE_GROUP = "fairwatt.rules"
 
 BUILT_IN: tuple[RuleSpec, ...] = (
+    inherited_environment.RULE,
+    cpu_only.RULE,
     type_spelling.RULE,
     account_types.RULE,
+    routing.RULE,
     need.RULE,
     memory_fit.RULE,
     untyped_slices.RULE,
@@ -35,6 +44,9 @@ BUILT_IN: tuple[RuleSpec, ...] = (
     mig_per_process.RULE,
     homogeneous.RULE,
     share_per_gpu.RULE,
+    time_limits.RULE,
+    interactive_limits.RULE,
+    satisfiable.RULE,
 )
 """fairwatt's rules in the order in which they are applied."""
 

@@ -7,6 +7,8 @@ CPU per task.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 import msgspec
 
 from fairwatt.core.records import JobRequest
@@ -20,15 +22,17 @@ __all__ = [
     "least_nodes",
     "on_a_node",
     "on_every_node",
+    "on_some_node",
     "tasks_in_all",
 ]
 
 
 class OnANode(msgspec.Struct, frozen=True):
-    """What a node must have at least; memory in MiB, 0 where the request tells nothing."""
+    """What a node must have at once; memory in MiB, 0 where the request tells nothing."""
 
     cpus: int
     mem_mib: int
+    gpus: Mapping[str | None, int] = {}
 
 
 def least_nodes(request: JobRequest) -> int:
@@ -88,25 +92,57 @@ def on_every_node(request: JobRequest) -> OnANode:
     tasks = 1
     if request.ntasks_per_node:
         tasks = min(request.ntasks_per_node, request.num_tasks or request.ntasks_per_node)
-    gpus = _sum(request, "node")
+    gpus = gpus_of_every_node(request)
+    count = sum(gpus.values())
     cpus = max(
         tasks * (request.cpus_per_task or 1),
         request.min_cpus_per_node or 0,
-        gpus * (request.cpus_per_gpu or 0),
+        count * (request.cpus_per_gpu or 0),
     )
-    return OnANode(cpus, _memory(request, cpus, gpus))
+    return OnANode(cpus, _memory(request, cpus, count), gpus)
 
 
 def on_a_node(request: JobRequest) -> OnANode:
-    """What at least one node of the job must have: as much as an even spreading leaves it."""
-    every = on_every_node(request)
-    gpus = demand(request, wanted(request)).per_node
-    cpus = max(every.cpus, gpus * (request.cpus_per_gpu or 0))
-    if request.max_nodes:
-        tasks = -(-tasks_in_all(request) // request.max_nodes)
-        total = -(-(request.min_cpus or 1) // request.max_nodes)
-        cpus = max(cpus, tasks * (request.cpus_per_task or 1), total)
-    return OnANode(cpus, max(every.mem_mib, _memory(request, cpus, gpus)))
+    """What a node of the job must have: with a bound on nodes, as even spreading leaves it."""
+    return _joined(on_every_node(request), _with_gpus(request), _with_tasks(request))
+
+
+def on_some_node(request: JobRequest) -> tuple[OnANode, ...]:
+    """What at least one node of the job must have; several: it may be another node for each."""
+    every, gpus, tasks = on_every_node(request), _with_gpus(request), _with_tasks(request)
+    if request.max_nodes == 1:
+        return (_joined(every, gpus, tasks),)
+    return (_joined(every, gpus), _joined(every, tasks))
+
+
+def _joined(*parts: OnANode) -> OnANode:
+    return OnANode(
+        max(part.cpus for part in parts),
+        max(part.mem_mib for part in parts),
+        next((part.gpus for part in reversed(parts) if part.gpus), {}),
+    )
+
+
+def _with_gpus(request: JobRequest) -> OnANode:
+    """The node with most GPUs; of several types only what each node must have is known."""
+    gpus = gpus_of_every_node(request)
+    asks = wanted(request)
+    types = {ask.type for ask in asks}
+    if len(types) == 1:
+        gpus = {types.pop(): max(1, demand(request, asks).per_node)}
+    count = sum(gpus.values())
+    cpus = count * (request.cpus_per_gpu or 0)
+    return OnANode(cpus, _memory(request, cpus, count), gpus)
+
+
+def _with_tasks(request: JobRequest) -> OnANode:
+    """The node with most tasks."""
+    if not request.max_nodes:
+        return OnANode(1, 0)
+    tasks = -(-tasks_in_all(request) // request.max_nodes)
+    total = -(-(request.min_cpus or 1) // request.max_nodes)
+    cpus = max(tasks * (request.cpus_per_task or 1), total)
+    return OnANode(cpus, _memory(request, cpus, 0))
 
 
 def _memory(request: JobRequest, cpus: int, gpus: int) -> int:

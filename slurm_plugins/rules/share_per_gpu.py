@@ -251,7 +251,10 @@ def _filled(request: JobRequest, site: Site, options: ShareOptions) -> JobReques
 
 def _filled_cpus(request: JobRequest, share: int | None, gpus: int) -> JobRequest:
     named = (request.cpus_per_task, request.cpus_per_gpu, request.min_cpus_per_node)
-    if share is None or named != (None, None, None) or cpus_in_all(request) > share * gpus:
+    more = (request.min_cpus or 0) > tasks_in_all(request)
+    if share is None or named != (None, None, None) or more:
+        return request
+    if cpus_in_all(request) > share * gpus:
         return request
     per_task = [ask.count for ask in wanted(request) if ask.level == "task"]
     if not per_task:
@@ -269,14 +272,20 @@ def _lower_cpus(request: JobRequest, asked: _Asked) -> JobRequest | None:
         per_gpu = allowed // asked.gpus
     if per_task and per_task * asked.tasks > allowed:
         per_task = allowed // asked.tasks
-    per_node = request.min_cpus_per_node
+    # sbatch sets the CPUs per node to those per task.
+    per_node = per_task if request.min_cpus_per_node == request.cpus_per_task else None
+    per_node = per_node or request.min_cpus_per_node
     if per_node and per_node * asked.nodes > allowed:
         per_node = allowed // asked.nodes
     repeated = (per_gpu, per_task) != (request.cpus_per_gpu, request.cpus_per_task)
     if 0 in (per_gpu, per_task, per_node) or not _may_lower(request, in_steps=repeated):
         return None
-    least = max(asked.tasks * (per_task or 1), (per_gpu or 0) * asked.gpus)
-    least = max(least, (per_node or 0) * asked.nodes)
+    least = max(
+        asked.tasks * (per_task or 1),
+        (per_gpu or 0) * asked.gpus,
+        (per_node or 0) * asked.nodes,
+        0 if repeated else allowed,
+    )
     return replace(
         request,
         cpus_per_gpu=per_gpu,

@@ -71,7 +71,8 @@ def test_a_list_without_gpus_stays_as_it_was_written(other):
     [{}, {"tres_per_node": "gres:shard:1"}, {"tres_per_node": "gres/gpu:0"}, {"tres_per_job": ""}],
 )
 def test_a_job_without_gpu_is_never_touched(job):
-    assert decide(job, POLICY) == engine.Decision()
+    out = decide(job, POLICY)
+    assert (out.accepted, out.edits, out.say) == (True, {}, ())
 
 
 def test_the_environment_that_sbatch_exports_follows():

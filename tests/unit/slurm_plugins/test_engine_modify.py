@@ -3,7 +3,6 @@
 
 from __future__ import annotations
 
-from fairwatt.slurm_plugins import engine
 from fairwatt.slurm_plugins.engine import decide
 from tests.unit.slurm_plugins.campus import POLICY, UNSET
 
@@ -20,13 +19,16 @@ class TestModify:
 
     def test_an_unrelated_change_is_not_judged(self):
         record = {**RECORD, "tres_per_node": "gres/gpu:gone:1"}
-        assert decide({**UNSET, "time_limit": 5}, POLICY, record=record) == engine.Decision()
+        for change in ({"account": "x"}, {"time_limit": 5}):
+            out = decide({**UNSET, **change}, POLICY, record=record)
+            assert (out.accepted, out.edits, out.say) == (True, {}, ())
 
     def test_counts_alone_are_left_to_slurm(self):
         """An untyped job in a mixed partition was kept off slices when it was submitted."""
         record = {**RECORD, "tres_per_node": "gres/gpu:1", "partition": "all"}
         for change in ({"min_nodes": 2, "max_nodes": 2}, {"num_tasks": 4}):
-            assert decide({**UNSET, **change}, POLICY, record=record) == engine.Decision()
+            out = decide({**UNSET, **change}, POLICY, record=record)
+            assert (out.accepted, out.edits, out.say) == (True, {}, ())
 
     def test_nodes_that_the_job_excludes_are_never_overwritten(self):
         """Slurm does not show a hook which nodes a pending job excludes."""

@@ -145,7 +145,7 @@ def test_json(run):
 
 
 def test_no_gpu_and_malformed(run):
-    assert "asks for no GPU" in run("--", "-n1").output
+    assert "result    accepted, unchanged" in run("--", "-n1").output
     assert "FW304 refused" in run("--", "--gres=gpu:::1").output
 
 

@@ -168,6 +168,10 @@ class TestClamp:
             "min_cpus_per_node": 16
         }
 
+    def test_cpus_in_all_alone(self):
+        """An API client may ask so."""
+        assert changes(ask("a100", 2, min_cpus=64), CLAMP) == {"min_cpus": 16}
+
     def test_gpus_per_task(self):
         request = ask("a100", 1, "task", num_tasks=4, cpus_per_task=32, min_cpus=128)
         assert changes(request, CLAMP) == {"cpus_per_task": 8, "min_cpus": 32}
