@@ -33,6 +33,8 @@ SETTINGS = {
     "agent.ship_s": 1.0,
     "collector.sync_s": 2.0,
     "policyd.refresh_s": 2,
+    "updater.wait_s": 2,
+    "updater.interval_s": 1.0,
 }
 """What a lab's site sets: quick rounds, and where the fake driver's /proc is."""
 
@@ -141,6 +143,7 @@ def _variables(site: BootedSite) -> dict[str, Any]:
         "fairwatt_install_cluster": site.plan.cluster,
         "fairwatt_install_settings": SETTINGS,
         "fairwatt_controller_manage_slurm_conf": True,
+        "fairwatt_controller_updater": True,
         "fairwatt_collector_listen": "0.0.0.0:8181",
         "fairwatt_dashboard_listen": "0.0.0.0:8080",
         "fairwatt_dashboard_trusted_proxies": [BRIDGE],

@@ -29,7 +29,7 @@ pytestmark = pytest.mark.ansible
 SLURM_CONF = "/etc/slurm/slurm.conf"
 WATTS, SECONDS = 60, 4
 UNITS = {
-    "ctl": ["fairwatt-policyd"],
+    "ctl": ["fairwatt-policyd", "fairwatt-updater"],
     "acct": ["fairwatt-collector", "fairwatt-dashboard"],
     "gpu01": ["fairwatt-agent"],
     "mig01": ["fairwatt-agent"],
@@ -138,6 +138,27 @@ def test_an_alias_in_capitals_is_rewritten(campus, first_run):
     done = submit(campus, "--gres=gpu:A100_3G.20GB:1")
     assert done.job_id is not None, done.said
     assert tres_of(campus, done.job_id) == "gres/gpu:a100_3g.20gb:1"
+
+
+def test_the_updater_gives_a_job_that_waits_the_next_gpu(campus, first_run):
+    """As SlurmUser, whom the hook judges, and in a closed unit."""
+
+    def queued(need: str, run: str) -> str:
+        argv = ["sbatch", "--parsable", f"--gres={need}", f"--wrap={run}"]
+        return campus.controller.run(argv, user=USER).stdout.strip()
+
+    taken = queued("gpu:a100_3g.20gb:2", "sleep 60")
+    waits = queued("gpu:20gb:1", "true")
+    await_value(
+        lambda: tres_of(campus, int(waits)) == "gres/gpu:a100:1",
+        what="the job asks for the next GPU",
+        timeout_s=30,
+        detail=lambda: campus.controller.journal("fairwatt-updater"),
+        interval_s=0.5,
+    )
+    campus.controller.out("scancel", taken, waits)
+    told = campus.controller.journal("fairwatt-updater")
+    assert told.count(f"job {waits}: gpu:a100_3g.20gb:1 -> gpu:a100:1") == 1
 
 
 def test_the_sites_own_rules_still_hold(campus, job):
