@@ -199,6 +199,32 @@ class TestRunning:
         done = matrix.lab.run(["env", f"SLURM_CONF={conf}", *argv], user="ada")
         assert (done.returncode, done.stdout) == (0, "node=mig01\n"), done.stderr
 
+    @pytest.mark.parametrize(
+        ("options", "nodes"),
+        [
+            (["--gpus=a100|h100"], {"gpu01", "gpu02", "h01"}),
+            (["--gres=gpu:any"], {"gpu01", "gpu02", "h01"}),
+            (["--gpus-per-node=mig-10gb:1"], {"mig01"}),
+            (["--gpus-per-socket=20gb:1", "--sockets-per-node=1"], {"mig01"}),
+            (["--gpus-per-task=hopper:1", "-n1"], {"h01"}),
+        ],
+        ids=lambda value: "" if isinstance(value, set) else value[0],
+    )
+    def test_srun_by_need_with_the_client_filter(self, matrix, options, nodes):
+        """Its step asks for what the job was given."""
+        conf = f"SLURM_CONF={matrix.places.client_conf}"
+        done = matrix.lab.run(["env", conf, "srun", *options, "sh", "-c", WHERE], user="ada")
+        assert done.returncode == 0, done.stderr
+        assert done.stdout.strip().removeprefix("node=") in nodes
+
+    def test_tres_per_task_with_the_client_filter(self, matrix):
+        conf = f"SLURM_CONF={matrix.places.client_conf}"
+        option = "--tres-per-task=cpu=2,gres/gpu:20gb:1"
+        argv = ["env", conf, "srun", "-n1", option, "sh", "-c", WHERE]
+        done = matrix.lab.run(argv, user="ada")
+        known = matrix.lab.release != HOST_RELEASE
+        assert done.stdout == ("node=mig01\n" if known else ""), done.stderr
+
     def test_a_choice_of_types_is_a_constraint_of_salloc_too(self, matrix):
         """Its waiting cases above have ended, and such a record does not show it."""
         show = ["sh", "-c", "scontrol show job $SLURM_JOB_ID"]

@@ -19,9 +19,6 @@ from tests.lab.matrix.outcomes import (
 
 __all__ = ["Loss", "fault", "loss", "own", "why"]
 
-NOT_FILTERED = ("--gpus-per-socket", "--tres-per-task")
-"""Options that the client filter does not mend for srun."""
-
 
 @dataclass(frozen=True)
 class Loss:
@@ -44,7 +41,7 @@ LOSSES = (
     ),
     Loss(
         "23.11", _ALL, ("--gpus-per-task",),
-        lambda intent: intent.count is None and not intent.filtered, None,
+        lambda intent: intent.count is None and intent.type == "a100", None,
         "the client drops a type without a count: the job has no GPU",
     ),
     Loss(
@@ -125,11 +122,7 @@ def own(case: Case) -> str:
 
 
 def _mended(case: Case) -> bool:
-    return (
-        case.entry == "srun + client filter"
-        and case.intent.filtered
-        and case.form.flag not in NOT_FILTERED
-    )
+    return case.entry == "srun + client filter" and case.intent.filtered
 
 
 def why(case: Case, outcome: str, release: str) -> str | None:

@@ -8,6 +8,7 @@ A100 and H100 boards, mig has slices of 5 and 20 GB on mig01, all has both.
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 
 __all__ = ["INTENTS", "SPELLED", "Intent", "find_intent"]
@@ -57,8 +58,9 @@ class Intent:
 
     @property
     def filtered(self) -> bool:
-        """Whether the client filter knows by the look of the type that srun needs help."""
-        return self.type is not None and (self.type[0].isdigit() or self.type != self.type.lower())
+        """Whether the client filter sees by the look of the type that srun needs help."""
+        plain = re.fullmatch(r"(?!mig-|nvidia)[a-z][a-z0-9_.-]*", self.type or "a1")
+        return plain is None or not re.search(r"\d", self.type or "a1")
 
 
 INTENTS: tuple[Intent, ...] = (
