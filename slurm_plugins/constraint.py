@@ -56,8 +56,11 @@ def combined(text: str | None, names: Sequence[str]) -> str | None:
     one_of = f"({'|'.join(names)})" if len(names) > 1 else names[0]
     if not text:
         return one_of
-    if groups(text) is None or "[" in text:
+    own = groups(text)
+    if own is None or "[" in text:
         return None
+    if any(group.issubset(names) for group in own):
+        return text
     whole = f"({text})" if _ALTERNATIVES.fullmatch(text) else text
     return f"{whole}&{one_of}"
 

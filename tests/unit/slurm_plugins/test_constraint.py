@@ -65,6 +65,8 @@ def test_what_has_more_than_one_reading_is_left_to_slurm(text):
         ("ib,nvme", "ib,nvme&(a100|h100)"),
         ("ib|eth", "(ib|eth)&(a100|h100)"),
         ("ib&(x|y)", "ib&(x|y)&(a100|h100)"),
+        ("a100|h100", "a100|h100"),
+        ("ib&(a100|h100)", "ib&(a100|h100)"),
         ("[rack1|rack2]", None),
         ("ib|eth&nvme", None),
         ("ib*2", None),
