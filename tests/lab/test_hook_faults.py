@@ -351,6 +351,15 @@ class TestWire:
         assert query["record"]["admin_comment"] == "judged"
         assert "het_offset" not in query["record"]
 
+    def test_a_stranger_changes_nothing_and_learns_nothing(self, one):
+        """Up to 22.05 Slurm calls the hook before it asks whose job it is."""
+        job = one.submit("-t60").job
+        change = ["scontrol", "update", f"JobId={job['JobId']}", "TimeLimit=5"]
+        done = one.slurm.run(change, user="ben")
+        assert done.returncode != 0
+        assert "fairwatt" not in done.stderr
+        assert one.show(int(job["JobId"]))["TimeLimit"] == "01:00:00"
+
 
 @pytest.fixture
 def one(running: Lab) -> Lab:

@@ -197,7 +197,7 @@ class TestCommands:
     def test_doctor_finds_the_submit_side_in_order(self, lab):
         findings = json.loads(lab.fairwatt("doctor", "--json").stdout)["findings"]
         ours = [each for each in findings if each["check"].startswith("submit.")]
-        assert [each["level"] for each in ours] == ["info"]
+        assert [each["level"] for each in ours] == ["info"], ours
         assert "4 nodes" in ours[0]["problem"]
 
 
@@ -295,7 +295,7 @@ class TestPolicydAway:
             )
         finally:
             lab.config_path.write_text(good)
-        assert "known_types" in lab.log_text("policyd")
+        assert "known_typos" in lab.log_text("policyd")
         assert "FW301" in submit(lab, "--gres=gpu:A100:1").stderr
 
     def test_an_error_in_the_hook_leaves_no_edit(self, lab):

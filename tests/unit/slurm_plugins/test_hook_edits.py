@@ -47,7 +47,7 @@ BAD = {
 
 @pytest.mark.parametrize("name", GOOD)
 def test_a_right_value_is_written(hook, far, name):
-    far.answer = forged(set={name: GOOD[name]})
+    far.answer = forged(act="accept", say=None, set={name: GOOD[name]})
     out = hook.submit(dict(ASKED), dict(EXPORTED))
     assert out.said == []
     changed = {**out.fields, **{k: v for k, v in out.environment.items() if v != "1"}}
@@ -56,7 +56,7 @@ def test_a_right_value_is_written(hook, far, name):
 
 @pytest.mark.parametrize(("name", "value"), [(n, v) for n, values in BAD.items() for v in values])
 def test_a_wrong_one_is_not_nor_is_its_neighbour(hook, far, name, value):
-    far.answer = forged(set={"partition": "mig", name: value})
+    far.answer = forged(act="accept", say=None, set={"partition": "mig", name: value})
     out = hook.submit(dict(ASKED), dict(EXPORTED))
     assert (out.accepted, out.fields, out.environment) == (True, {}, EXPORTED)
     assert out.said[0].startswith(f"{NOT_APPLIED} (policyd: bad edit of {name})")
@@ -65,7 +65,9 @@ def test_a_wrong_one_is_not_nor_is_its_neighbour(hook, far, name, value):
 
 def test_two_memories_are_one_too_many(hook, far):
     """Slurm keeps them in one place."""
-    far.answer = forged(set={"min_mem_per_node": 4000, "min_mem_per_cpu": 4000})
+    far.answer = forged(
+        act="accept", say=None, set={"min_mem_per_node": 4000, "min_mem_per_cpu": 4000}
+    )
     out = hook.submit(dict(ASKED))
     assert out.fields == {}
     assert "two edits of the memory" in out.said[0]
@@ -107,7 +109,7 @@ SET = {
 @pytest.mark.parametrize("failing", EDITS)
 @pytest.mark.parametrize("before", [{}, SET], ids=["unset", "set"])
 def test_whichever_write_fails_every_kind_is_as_it_was(tmp_path, far, failing, before):
-    far.answer = forged(set=EDITS)
+    far.answer = forged(act="accept", say=None, set=EDITS)
     hook = Hook(tmp_path, far)
     asked = {**ASKED, **before, "__failing__": [failing]}
     out = hook.submit(asked, dict(EXPORTED))
@@ -118,7 +120,7 @@ def test_whichever_write_fails_every_kind_is_as_it_was(tmp_path, far, failing, b
 
 
 def test_the_user_is_not_told_of_edits_that_were_taken_back(hook, far):
-    far.answer = forged(set={"partition": "mig"}, say="fairwatt FW101: moved to mig")
+    far.answer = forged(act="accept", set={"partition": "mig"}, say="fairwatt FW101: moved to mig")
     out = hook.submit({**ASKED, "__failing__": ["partition"]})
     assert len(out.said) == 1
     assert "FW101" not in out.said[0]
@@ -132,7 +134,7 @@ class TestModify:
             "tres_per_node": RELEASES[release].gres("gpu:h100:1"),
             "partition": "mig",
         }
-        far.answer = forged(set=edits)
+        far.answer = forged(act="accept", say=None, set=edits)
         record = {"tres_per_job": RELEASES[release].gres("gpu:a100:1")}
         hook = Hook(tmp_path, far, release=release)
         return hook.modify({**change, "__failing__": ["partition"]}, record)

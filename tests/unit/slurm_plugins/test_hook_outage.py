@@ -80,3 +80,4 @@ def test_a_wrong_answer_does_not_pause_the_policy_for_others(hook, far):
     hook.submit({"tres_per_node": "gres:gpu:1"})
     far.answer = real
     assert hook.submit({"tres_per_node": "gres:gpu:1"}).said == []
+    assert far.connects == 2  # what else lay in the first connection is gone with it
