@@ -4,7 +4,7 @@
  * process: the lines FIRST, FIRST+STEP, ... of FILE, from its start again at its end. A line is
  * `UID GRES PARTITION MINUTES CPUS`, PARTITION "-" for none. Prints the first start and the last
  * end on the monotonic clock, then each submission's time, all in ns, one a line. Run by root, for
- * jobs of any user. The jobs begin in a year, so that nothing is scheduled. A job that is refused
+ * jobs of any user. The jobs begin at a midnight in a year, so that nothing is scheduled. A job that is refused
  * counts like any other.
  */
 #include <errno.h>
@@ -61,7 +61,7 @@ static int submit(const struct row *row)
         job.partition = (char *)row->partition;
     job.time_limit = row->minutes;
     job.cpus_per_task = row->cpus;
-    job.begin_time = time(NULL) + 365 * 86400;
+    job.begin_time = (time(NULL) / 86400 + 365) * 86400; /* equal jobs are equal all day */
     int failed = slurm_submit_batch_job(&job, &answer);
     if (!failed)
         slurm_free_submit_response_response_msg(answer);
