@@ -12,9 +12,9 @@ import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
-from fairwatt.accounting.agent.gres_conf import GresConf
-from fairwatt.accounting.agent.mig_minors import CapMinors
 from fairwatt.core.events import DeviceHold
+from fairwatt.core.gres_conf import GresConf
+from fairwatt.core.mig_minors import CapMinors
 from fairwatt.core.records import Device, GpuInstance
 
 __all__ = ["Place", "Placement", "map_job"]

@@ -14,14 +14,11 @@ from typing import Any
 
 import msgspec
 
-from fairwatt.accounting.agent.conf_lines import constrains_devices
 from fairwatt.accounting.agent.device_map import Placement, map_job
-from fairwatt.accounting.agent.gres_conf import read_gres
 from fairwatt.accounting.agent.inbox import Inbox
 from fairwatt.accounting.agent.job_files import JobFiles
 from fairwatt.accounting.agent.journal import Journal
 from fairwatt.accounting.agent.meter import Meter
-from fairwatt.accounting.agent.mig_minors import read_mig_minors
 from fairwatt.accounting.agent.records import Entry, Origin, Reading
 from fairwatt.accounting.agent.requests import HookRequest, job_id_of
 from fairwatt.accounting.agent.runs import ending, lost_with_boot, starting
@@ -30,8 +27,11 @@ from fairwatt.accounting.agent.sources import Observation
 from fairwatt.accounting.agent.usage import Usage
 from fairwatt.accounting.agent.windows import BoardPower, close_windows, reboot_windows
 from fairwatt.core.catalogue import Catalogue
+from fairwatt.core.conf_lines import constrains_devices
 from fairwatt.core.errors import CatalogueError, ConfigError
 from fairwatt.core.events import AgentStarted, RunEnded
+from fairwatt.core.gres_conf import read_gres
+from fairwatt.core.mig_minors import read_mig_minors
 from fairwatt.core.records import Device
 
 __all__ = ["Keeper"]

@@ -6,8 +6,8 @@ from __future__ import annotations
 import pytest
 
 from fairwatt.accounting.agent.device_map import Place, map_job
-from fairwatt.accounting.agent.gres_conf import GresConf, GresDevice
-from fairwatt.accounting.agent.mig_minors import CapMinors, parse_mig_minors
+from fairwatt.core.gres_conf import GresConf, GresDevice
+from fairwatt.core.mig_minors import CapMinors, parse_mig_minors
 from fairwatt.core.records import Device, GpuInstance
 
 NO_CAPS = CapMinors({}, {})

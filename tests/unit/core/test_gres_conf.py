@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from fairwatt.accounting.agent.gres_conf import expand_files, read_gres
 from fairwatt.core.errors import ConfigError
+from fairwatt.core.gres_conf import expand_files, read_gres
 
 GRES = """
 # two kinds of nodes

@@ -13,7 +13,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from fairwatt.accounting.agent.conf_lines import ConfLine, names_node, read_conf
+from fairwatt.core.conf_lines import ConfLine, names_node, read_conf
 from fairwatt.core.errors import ConfigError, GrammarError
 from fairwatt.core.gres import parse_node_gres
 
