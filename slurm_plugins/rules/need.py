@@ -259,7 +259,11 @@ def _excluding(case: _Case, there: JobRequest) -> Outcome | None:
     """For `any`: by excluding the nodes with slices or forbidden types."""
     if case.meaning.kind != "any":
         return None
-    nodes = nodes_with(there, case.site, lambda type_: type_ not in case.allowed)
+    unwanted = [t for t in case.site.pool(there).types if t not in case.allowed]
+    if all(map(case.site.is_slice, unwanted)):
+        nodes = case.site.slice_nodes(there)  # kept ready
+    else:
+        nodes = nodes_with(there, case.site, unwanted.__contains__)
     kept = without(_untyped(case, there), case.site, nodes)
     if kept is None or not _only_allowed(case, kept):
         return None
