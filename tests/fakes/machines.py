@@ -19,6 +19,7 @@ __all__ = [
     "a100_node",
     "add_gpu",
     "cut_boards",
+    "empty_mig_node",
     "gpu_uuid",
     "h100_mig_node",
     "h100_node",
@@ -161,6 +162,16 @@ def h100_node(fake: FakeNvml, node: str, count: int = 8) -> tuple[FakeGpu, ...]:
 def mig_node(fake: FakeNvml, node: str) -> tuple[FakeGpu, ...]:
     """Add two A100 40 GB boards, cut into 7 × 1g.5gb and into 2 × 3g.20gb."""
     return _added(fake, cut_boards(node, A100_40, (SEVEN_SMALL, TWO_LARGE)))
+
+
+def empty_mig_node(
+    fake: FakeNvml, node: str, count: int = 1, board: Board = A100_40
+) -> tuple[FakeGpu, ...]:
+    """Add boards in MIG mode that have no instance yet."""
+    gpus = _added(fake, whole_boards(node, board, range(count)))
+    for gpu in gpus:
+        fake.set_mig_mode(gpu.uuid, current=True, pending=True)
+    return gpus
 
 
 def h100_mig_node(fake: FakeNvml, node: str) -> tuple[FakeGpu, ...]:

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from tests.fakes.gpu_load import STEP_MS, append, ceil_step, next_step
+from tests.fakes.mig_profiles import profile_facts
 from tests.fakes.nvml_truth import Truth, read_truth
 
 __all__ = ["FEATURES", "LIBRARY", "FakeNvml", "environment", "pci_slot"]
@@ -87,7 +88,8 @@ class FakeNvml:
             at_ms = next_step(now_ms) - STEP_MS
             return [
                 f"gpu {_word(uuid)} {at_ms} {index} {minor} {_word(arch)} {memory_mib} {mig:d} "
-                f"{idle_mw} {max_mw} {counter_start_mj} {c2c:d} {_word(place)} {_text(name)}"
+                f"{idle_mw} {max_mw} {counter_start_mj} {c2c:d} {_word(place)} {_text(name)}",
+                *profile_facts(uuid, name, memory_mib),
             ]
 
         append(self.path, compose)
@@ -107,7 +109,11 @@ class FakeNvml:
         copy_engines: int | None = None,
         decoders: int = 0,
     ) -> None:
-        """Add a MIG instance, at the lowest free MIG index of its GPU unless `index` is given."""
+        """Add a MIG instance, at the lowest free MIG index of its GPU unless `index` is given.
+
+        A GPU instance that is not there yet is made with it, at the place that its id stands for
+        if that is legal and free, else at the first one that is.
+        """
         place = "-" if index is None else index
         engines = slices if copy_engines is None else copy_engines
         self._say(
@@ -116,13 +122,45 @@ class FakeNvml:
         )
 
     def remove_instance(self, uuid: str) -> int:
-        """Destroy a MIG instance: its handle is void at once, its power ends at the step."""
+        """Destroy a MIG instance: its handle is void at once, its power ends at the step.
+
+        A GPU instance that `add_instance` made goes with its last compute instance.
+        """
+        return self._at(None, lambda at_ms: [*_end_load(uuid, at_ms), f"remove-instance {uuid}"])
+
+    def add_gpu_instance(self, gpu_uuid: str, gi: int, start: int, profile: str) -> None:
+        """Add a GPU instance at a memory slice, without a compute instance: an orphan."""
+        self._say(f"gpu-instance {_word(gpu_uuid)} {gi} {start} {_word(profile)}")
+
+    def remove_gpu_instance(self, gpu_uuid: str, gi: int) -> None:
+        """Destroy a GPU instance that has no compute instance."""
+        self._say(f"remove-gpu-instance {_word(gpu_uuid)} {gi}")
+
+    def add_compute_instance(
+        self, gpu_uuid: str, gi: int, ci: int, uuid: str, slices: int, first_slice: int = 0
+    ) -> None:
+        """Add a compute instance of so many compute slices to a GPU instance: a MIG device."""
+        self._say(
+            f"compute-instance {_word(uuid)} {_word(gpu_uuid)} {gi} {ci} {first_slice} {slices}"
+        )
+
+    def remove_compute_instance(self, uuid: str) -> int:
+        """Destroy a compute instance, not its GPU instance; return the step its power ends."""
+        return self._at(
+            None, lambda at_ms: [*_end_load(uuid, at_ms), f"remove-compute-instance {uuid}"]
+        )
+
+    def clear_instances(self, gpu_uuid: str) -> int:
+        """Destroy all instances of a board, as a reboot does; return the step of their last power.
+
+        The MIG mode stays.
+        """
+        uuids = self.truth().gpus[gpu_uuid].instances
         return self._at(
             None,
             lambda at_ms: [
-                f"power {_word(uuid)} {at_ms} 0",
-                f"util {uuid} {at_ms} 0 0 0 0 0",
-                f"remove-instance {uuid}",
+                *(f"power {uuid} {at_ms} 0" for uuid in sorted(uuids)),
+                f"clear-instances {gpu_uuid}",
             ],
         )
 
@@ -174,7 +212,10 @@ class FakeNvml:
 
     # --- faults ------------------------------------------------------------------------------
     def reset(self, gpu_uuid: str, at_ms: int | None = None) -> int:
-        """Restart a GPU's energy counter at 0; return the step used."""
+        """Reset a GPU: its energy counter begins at 0, a pending MIG mode is in force.
+
+        Its instances stay (a real reset needs a board without any). Return the step used.
+        """
         return self._at(at_ms, lambda used_ms: [f"reset {_word(gpu_uuid)} {used_ms}"])
 
     def lose(self, gpu_uuid: str) -> None:
@@ -221,6 +262,15 @@ class FakeNvml:
         """Let every call of a function hang for delay_ms first; 0 takes it back."""
         self._say(f"slow {_word(function)} {delay_ms}")
 
+    def kill(self, function: str, when: str, count: int = 1) -> None:
+        """Kill (SIGKILL) the process that makes the count-th call of a function; 0: take it back.
+
+        Args:
+            function: one that changes MIG (create, destroy, set the mode).
+            when: "before" its effect, or "after" it succeeded and before it returns.
+        """
+        self._say(f"kill {_word(function)} {_word(when)} {count}")
+
     def set_clock(self, t_ms: int | None) -> None:
         """Stop the library's clock (and this object's) at t_ms; None lets real time run again."""
         self._say(f"clock {'real' if t_ms is None else t_ms}")
@@ -256,6 +306,10 @@ class FakeNvml:
 
         append(self.path, timed)
         return used_ms
+
+
+def _end_load(uuid: str, at_ms: int) -> list[str]:
+    return [f"power {_word(uuid)} {at_ms} 0", f"util {uuid} {at_ms} 0 0 0 0 0"]
 
 
 def _functions(what: str) -> tuple[str, ...]:

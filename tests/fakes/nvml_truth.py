@@ -68,7 +68,7 @@ class Truth:
             case "gpu", [uuid, at, _, _, _, _, _, idle, _, counter, *_]:
                 self.gpus[uuid] = GpuTruth(int(at), int(counter), int(idle))
                 self.power[uuid] = [(int(at), int(idle))]
-            case "instance", [uuid, gpu, *_]:
+            case "instance" | "compute-instance", [uuid, gpu, *_]:
                 self.gpus[gpu].instances.add(uuid)
             case "power", [uuid, at, "idle"]:
                 gpu_or_none = self.gpus.get(uuid)

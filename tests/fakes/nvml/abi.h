@@ -18,13 +18,19 @@ enum {
     NVML_ERROR_FUNCTION_NOT_FOUND = 13,
     NVML_ERROR_GPU_IS_LOST = 15,
     NVML_ERROR_RESET_REQUIRED = 16,
+    NVML_ERROR_OPERATING_SYSTEM = 17,
+    NVML_ERROR_LIB_RM_VERSION_MISMATCH = 18,
+    NVML_ERROR_IN_USE = 19,
     NVML_ERROR_MEMORY = 20,
     NVML_ERROR_NO_DATA = 21,
+    NVML_ERROR_INSUFFICIENT_RESOURCES = 23,
     NVML_ERROR_ARGUMENT_VERSION_MISMATCH = 25,
 };
 
 typedef struct device *nvmlDevice_t;
 typedef struct gpm_sample *nvmlGpmSample_t;
+typedef struct gpu_instance *nvmlGpuInstance_t;
+typedef struct device *nvmlComputeInstance_t; /* here the same as the MIG device's handle */
 
 enum { NVML_VALUE_TYPE_UNSIGNED_INT = 1, NVML_VALUE_TYPE_UNSIGNED_LONG_LONG = 3 };
 enum {
@@ -74,6 +80,44 @@ typedef struct {
     unsigned gpu_instance_slices, compute_instance_slices;
     unsigned long long memory_mib;
 } nvmlDeviceAttributes_t;
+
+#define NVML_GPU_INSTANCE_PROFILE_V2 0x02000098u
+#define NVML_COMPUTE_INSTANCE_PROFILE_V2 0x02000088u
+enum { NVML_GPU_INSTANCE_PROFILE_COUNT = 0x12, NVML_COMPUTE_INSTANCE_PROFILE_COUNT = 0x9 };
+typedef struct { unsigned start, size; } nvmlPlacement_t;
+
+typedef struct {
+    unsigned id, is_p2p_supported, slices, instances;
+    unsigned multiprocessors, copy_engines, decoders, encoders, jpegs, ofas;
+    unsigned long long memory_mib;
+} nvmlGpuInstanceProfileInfo_t;
+typedef struct {
+    unsigned version, id, is_p2p_supported, slices, instances;
+    unsigned multiprocessors, copy_engines, decoders, encoders, jpegs, ofas;
+    unsigned long long memory_mib;
+    char name[96];
+} nvmlGpuInstanceProfileInfo_v2_t;
+typedef struct {
+    nvmlDevice_t device;
+    unsigned id, profile_id;
+    nvmlPlacement_t placement;
+} nvmlGpuInstanceInfo_t;
+
+typedef struct {
+    unsigned id, slices, instances, multiprocessors;
+    unsigned copy_engines, decoders, encoders, jpegs, ofas; /* shared with the GPU instance */
+} nvmlComputeInstanceProfileInfo_t;
+typedef struct {
+    unsigned version, id, slices, instances, multiprocessors;
+    unsigned copy_engines, decoders, encoders, jpegs, ofas;
+    char name[96];
+} nvmlComputeInstanceProfileInfo_v2_t;
+typedef struct {
+    nvmlDevice_t device;
+    nvmlGpuInstance_t gpu_instance;
+    unsigned id, profile_id;
+    nvmlPlacement_t placement;
+} nvmlComputeInstanceInfo_t;
 
 typedef struct {
     unsigned pid;

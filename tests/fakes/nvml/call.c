@@ -3,6 +3,8 @@
 #include "call.h"
 
 #include <pthread.h>
+#include <signal.h>
+#include <stdio.h>
 #include <string.h>
 #include <time.h>
 
@@ -20,10 +22,10 @@ static int64_t clock_ms(void)
     return (int64_t)now.tv_sec * 1000 + now.tv_nsec / 1000000;
 }
 
-static void take(void)
+static void take(bool exclusive)
 {
     pthread_mutex_lock(&mutex);
-    file_found = control_hold();
+    file_found = control_hold(exclusive);
 }
 
 static void give(void)
@@ -39,15 +41,32 @@ static void hang(int64_t delay_ms)
     nanosleep(&delay, NULL);
 }
 
-static nvmlReturn_t enter(struct call *call, const char *function)
+/* Kill this process, not another one, at the COUNTth call: the fact counts down in the file. */
+static void die_if_told(enum rule_kind when, const char *function)
 {
-    take();
+    int64_t count = world_ruled(when, function, NULL);
+    if (!count)
+        return;
+    char line[NAME_SIZE + 64];
+    snprintf(line, sizeof line, "kill %s %s %lld\n", function,
+             when == RULE_KILL_BEFORE ? "before" : "after", (long long)count - 1);
+    if (control_append(line) && count == 1)
+        raise(SIGKILL);
+}
+
+static nvmlReturn_t enter(struct call *call, const char *function, bool changes)
+{
+    take(changes);
     int64_t delay_ms = world_ruled(RULE_SLOW, function, NULL);
     if (delay_ms) {
         give();
         hang(delay_ms);
-        take();
+        take(changes);
     }
+    if (changes)
+        die_if_told(RULE_KILL_BEFORE, function);
+    call->function = function;
+    call->changes = changes;
     call->device = NULL;
     call->now_ms = world.clock_stopped ? world.stopped_ms : clock_ms();
     call->step_ms = call->now_ms - call->now_ms % STEP_MS;
@@ -65,7 +84,7 @@ nvmlReturn_t call_init(struct call *call, const char *function)
     if (!clients)
         control_forget(); /* one process may look at several nodes, one after the other */
     pthread_mutex_unlock(&mutex);
-    nvmlReturn_t ret = enter(call, function);
+    nvmlReturn_t ret = enter(call, function, false);
     if (ret != NVML_SUCCESS)
         return ret;
     if (!driver_answers())
@@ -77,9 +96,9 @@ nvmlReturn_t call_init(struct call *call, const char *function)
     return (nvmlReturn_t)world_ruled(RULE_FAIL, function, NULL);
 }
 
-nvmlReturn_t call_begin(struct call *call, const char *function)
+static nvmlReturn_t begin(struct call *call, const char *function, bool changes)
 {
-    nvmlReturn_t ret = enter(call, function);
+    nvmlReturn_t ret = enter(call, function, changes);
     if (ret != NVML_SUCCESS)
         return ret;
     if (!clients)
@@ -91,9 +110,19 @@ nvmlReturn_t call_begin(struct call *call, const char *function)
     return (nvmlReturn_t)world_ruled(RULE_FAIL, function, NULL);
 }
 
+nvmlReturn_t call_begin(struct call *call, const char *function)
+{
+    return begin(call, function, false);
+}
+
+nvmlReturn_t call_begin_change(struct call *call, const char *function)
+{
+    return begin(call, function, true);
+}
+
 nvmlReturn_t call_shutdown(struct call *call, const char *function)
 {
-    nvmlReturn_t ret = enter(call, function);
+    nvmlReturn_t ret = enter(call, function, false);
     if (ret == NVML_SUCCESS && !clients)
         return NVML_ERROR_UNINITIALIZED;
     if (ret == NVML_SUCCESS)
@@ -112,12 +141,12 @@ nvmlReturn_t call_check_device(struct call *call, const char *function, struct d
     return (nvmlReturn_t)world_ruled(RULE_FAIL, function, device);
 }
 
-nvmlReturn_t call_device(struct call *call, const char *function, nvmlDevice_t handle,
-                         enum accepts accepts, const void *result)
+nvmlReturn_t call_admit(struct call *call, nvmlReturn_t begun, nvmlDevice_t handle,
+                        enum accepts accepts, const void *result)
 {
-    nvmlReturn_t ret = call_begin(call, function);
+    nvmlReturn_t ret = begun;
     if (ret == NVML_SUCCESS)
-        ret = call_check_device(call, function, handle);
+        ret = call_check_device(call, call->function, handle);
     if (ret != NVML_SUCCESS)
         return ret;
     if (!result)
@@ -126,11 +155,23 @@ nvmlReturn_t call_device(struct call *call, const char *function, nvmlDevice_t h
                                                               : NVML_ERROR_NOT_SUPPORTED;
 }
 
+nvmlReturn_t call_device(struct call *call, const char *function, nvmlDevice_t handle,
+                         enum accepts accepts, const void *result)
+{
+    return call_admit(call, call_begin(call, function), handle, accepts, result);
+}
+
 nvmlReturn_t call_end(struct call *call, nvmlReturn_t result)
 {
-    (void)call;
+    if (call->changes && result == NVML_SUCCESS)
+        die_if_told(RULE_KILL_AFTER, call->function);
     give();
     return result;
+}
+
+int64_t call_next_step_ms(const struct call *call)
+{
+    return call->step_ms + STEP_MS;
 }
 
 nvmlReturn_t give_text(const char *text, char *buffer, unsigned size)

@@ -96,20 +96,43 @@ static bool is_current(const struct stat *status)
         && control.filesystem == status->st_dev && status->st_size >= control.applied;
 }
 
-bool control_hold(void)
+static bool follow(void)
 {
     struct stat status;
-    if (!find_path() || stat(control.path, &status) != 0)
-        return false;
-    if (!is_current(&status) && !open_file(&status))
-        return false;
-    if (flock(control.fd, LOCK_SH) != 0 || fstat(control.fd, &status) != 0)
+    if (fstat(control.fd, &status) != 0)
         return false;
     if (status.st_size != control.seen_size) {
         control.seen_size = status.st_size;
         read_until(status.st_size);
     }
     return true;
+}
+
+bool control_hold(bool exclusive)
+{
+    struct stat status;
+    if (!find_path() || stat(control.path, &status) != 0)
+        return false;
+    if (!is_current(&status) && !open_file(&status))
+        return false;
+    return flock(control.fd, exclusive ? LOCK_EX : LOCK_SH) == 0 && follow();
+}
+
+/* In one write, so that a killed process leaves all of the facts or none. */
+bool control_append(const char *lines)
+{
+    char text[2048];
+    bool torn = control.applied != control.seen_size; /* its writer was killed: end that line */
+    int length = snprintf(text, sizeof text, "%s%s", torn ? "\n" : "", lines);
+    int fd = open(control.path, O_WRONLY | O_APPEND | O_CLOEXEC);
+    if (fd < 0 || length >= (int)sizeof text) {
+        if (fd >= 0)
+            close(fd);
+        return false;
+    }
+    bool done = write(fd, text, (size_t)length) == length;
+    close(fd);
+    return done && follow();
 }
 
 void control_release(void)

@@ -72,10 +72,12 @@ EXPORT nvmlReturn_t nvmlDeviceGetPciInfo_v3(nvmlDevice_t handle, nvmlPciInfo_t *
     return call_end(&call, ret);
 }
 
-/* Whether a device is, or on a MIG board counts as part of, the one that is asked for. */
+/* Whether a device is, or counts as part of, the one that is asked for: instances of a board,
+ * and compute instances that share their GPU instance's memory. */
 static bool belongs(const struct device *part, const struct device *asked)
 {
-    return part->present && (part == asked || part->board == asked);
+    bool shares = asked->gpu_instance && part->gpu_instance == asked->gpu_instance;
+    return part->present && (part == asked || part->board == asked || shares);
 }
 
 static unsigned long long used_bytes(const struct device *asked)

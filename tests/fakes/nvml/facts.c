@@ -1,42 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "facts.h"
 
-#include <errno.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 
-#include "world.h"
+#include "mig_facts.h"
+#include "words.h"
 
 enum { MAX_FIELDS = 16 };
-
-static bool number(const char *text, int64_t *value)
-{
-    char *end;
-    errno = 0;
-    *value = strtoll(text, &end, 10);
-    return end != text && *end == '\0' && errno == 0;
-}
-
-static bool count_of(const char *text, unsigned *value)
-{
-    int64_t wide;
-    if (!number(text, &wide) || wide < 0 || wide > UINT32_MAX)
-        return false;
-    *value = (unsigned)wide;
-    return true;
-}
-
-static bool flag(const char *text, bool *value)
-{
-    *value = !strcmp(text, "1");
-    return *value || !strcmp(text, "0");
-}
-
-static bool word(const char *text, char *target)
-{
-    return (size_t)snprintf(target, NAME_SIZE, "%s", text) < NAME_SIZE;
-}
 
 /* gpu UUID AT INDEX MINOR ARCH MEMORY_MIB MIG IDLE_MW MAX_MW COUNTER_START_MJ C2C PCI NAME... */
 static bool apply_gpu(char **f)
@@ -57,43 +28,6 @@ static bool apply_gpu(char **f)
     else
         track_clear(&gpu.power);
     return place != NULL;
-}
-
-static unsigned free_mig_index(const struct device *board)
-{
-    unsigned index = 0;
-    while (world_instance(board, index))
-        index++;
-    return index;
-}
-
-/* instance UUID GPU GI CI INDEX|- SLICES MEMORY_MIB SMS COPY_ENGINES DECODERS PROFILE */
-static bool apply_instance(char **f)
-{
-    struct device *board = world_find(f[1]);
-    if (!board || board->board || world_find(f[0]))
-        return false;
-    struct device slice = {.present = true, .board = board};
-    slice.index = free_mig_index(board);
-    bool valid = word(f[0], slice.uuid) && count_of(f[2], &slice.gi) && count_of(f[3], &slice.ci)
-        && (!strcmp(f[4], "-") || count_of(f[4], &slice.index)) && count_of(f[5], &slice.slices)
-        && number(f[6], &slice.memory_mib) && count_of(f[7], &slice.multiprocessors)
-        && count_of(f[8], &slice.copy_engines) && count_of(f[9], &slice.decoders)
-        && (size_t)snprintf(slice.name, NAME_SIZE, "%.64s MIG %s", board->name, f[10]) < NAME_SIZE
-        && slice.index < MAX_MIG && !world_instance(board, slice.index);
-    struct device *place = valid ? world_add_device() : NULL;
-    if (place)
-        *place = slice;
-    return place != NULL;
-}
-
-static bool apply_remove_instance(char **f)
-{
-    struct device *device = world_find(f[0]);
-    if (!device || !device->board)
-        return false;
-    device->present = false;
-    return true;
 }
 
 /* A destroyed instance may still be told its last power. */
@@ -133,17 +67,14 @@ static bool apply_util(char **f)
     return true;
 }
 
-static struct device *find_gpu(const char *uuid)
-{
-    struct device *device = world_find(uuid);
-    return device && !device->board ? device : NULL;
-}
-
 static bool apply_reset(char **f)
 {
     struct device *gpu = find_gpu(f[0]);
     int64_t at_ms;
-    return gpu && number(f[1], &at_ms) && track_set(&gpu->resets, at_ms, 0);
+    if (!gpu || !number(f[1], &at_ms) || !track_set(&gpu->resets, at_ms, 0))
+        return false;
+    gpu->mig_current = gpu->mig_pending;
+    return true;
 }
 
 static bool apply_health(char **f)
@@ -233,22 +164,31 @@ static bool apply_temperature(char **f)
     return gpu && count_of(f[1], &gpu->temperature_c);
 }
 
-static bool apply_mig(char **f)
+/* kill FUNCTION before|after COUNT, count 0 takes it back */
+static bool apply_kill(char **f)
 {
-    struct device *gpu = find_gpu(f[0]);
-    return gpu && count_of(f[1], &gpu->mig_current) && count_of(f[2], &gpu->mig_pending);
+    int64_t count;
+    bool before = !strcmp(f[1], "before");
+    return number(f[2], &count) && count >= 0 && (before || !strcmp(f[1], "after"))
+        && world_rule(before ? RULE_KILL_BEFORE : RULE_KILL_AFTER, f[0], "*", count);
 }
 
 static const struct { const char *name; int fields; bool (*apply)(char **); } FACTS[] = {
-    {"gpu", 13, apply_gpu},          {"instance", 11, apply_instance},
-    {"remove-instance", 1, apply_remove_instance},
+    {"gpu", 13, apply_gpu},          {"kill", 3, apply_kill},
     {"power", 3, apply_power},       {"util", 7, apply_util},
     {"reset", 2, apply_reset},       {"health", 2, apply_health},
     {"process", 4, apply_process},   {"process-gone", 2, apply_process_gone},
     {"driver", 2, apply_driver},     {"hide", 1, apply_hide},
     {"show", 1, apply_show},         {"fail", 3, apply_fail},
     {"slow", 2, apply_slow},         {"clock", 1, apply_clock},
-    {"temperature", 2, apply_temperature}, {"mig", 3, apply_mig},
+    {"temperature", 2, apply_temperature},
+    {"instance", 11, fact_instance}, {"remove-instance", 1, fact_remove_instance},
+    {"gpu-instance", 4, fact_gpu_instance},
+    {"remove-gpu-instance", 2, fact_remove_gpu_instance},
+    {"compute-instance", 6, fact_compute_instance},
+    {"remove-compute-instance", 1, fact_remove_compute_instance},
+    {"clear-instances", 1, fact_clear_instances},
+    {"profile", 11, fact_profile},   {"mig", 3, fact_mig},
 };
 
 /* Split at blanks; the last of `fields` words takes the rest of the line. */

@@ -1,21 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* GPU instances and compute instances: their mode, handles, ids and shares. */
+/* MIG devices, which are compute instances: their handles, ids and shares. */
 #include "call.h"
-
-EXPORT nvmlReturn_t nvmlDeviceGetMigMode(nvmlDevice_t handle, unsigned *current, unsigned *pending)
-{
-    struct call call;
-    nvmlReturn_t ret = call_device(&call, __func__, handle, GPUS, current);
-    if (ret == NVML_SUCCESS && !pending)
-        ret = NVML_ERROR_INVALID_ARGUMENT;
-    if (ret == NVML_SUCCESS && !call.device->arch->mig)
-        ret = NVML_ERROR_NOT_SUPPORTED;
-    if (ret == NVML_SUCCESS) {
-        *current = call.device->mig_current;
-        *pending = call.device->mig_pending;
-    }
-    return call_end(&call, ret);
-}
 
 EXPORT nvmlReturn_t nvmlDeviceGetMaxMigDeviceCount(nvmlDevice_t handle, unsigned *count)
 {
@@ -90,6 +75,12 @@ EXPORT nvmlReturn_t nvmlDeviceGetDeviceHandleFromMigDeviceHandle(nvmlDevice_t ha
     return call_end(&call, ret);
 }
 
+static unsigned gpu_instance_slices(const struct device *device)
+{
+    const struct gpu_instance *instance = device->gpu_instance;
+    return instance && instance->profile ? instance->profile->slices : device->slices;
+}
+
 EXPORT nvmlReturn_t nvmlDeviceGetAttributes_v2(nvmlDevice_t handle, nvmlDeviceAttributes_t *shares)
 {
     struct call call;
@@ -99,7 +90,7 @@ EXPORT nvmlReturn_t nvmlDeviceGetAttributes_v2(nvmlDevice_t handle, nvmlDeviceAt
             .multiprocessors = call.device->multiprocessors,
             .copy_engines = call.device->copy_engines,
             .decoders = call.device->decoders,
-            .gpu_instance_slices = call.device->slices,
+            .gpu_instance_slices = gpu_instance_slices(call.device),
             .compute_instance_slices = call.device->slices,
             .memory_mib = (unsigned long long)call.device->memory_mib,
         };

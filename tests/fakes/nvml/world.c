@@ -7,17 +7,17 @@
 struct world world; /* all zero is the state before the first fact */
 
 static const struct architecture ARCHITECTURES[] = {
-    /* name       id  energy average  mig   gpm    c2c */
-    {"kepler",    2, false, false, false, false, false},
-    {"maxwell",   3, false, false, false, false, false},
-    {"pascal",    4, false, false, false, false, false},
-    {"volta",     5, true,  false, false, false, false},
-    {"turing",    6, true,  false, false, false, false},
-    {"ga100",     7, true,  false, true,  false, false},
-    {"ampere",    7, true,  true,  true,  false, false},
-    {"ada",       8, true,  true,  false, false, false},
-    {"hopper",    9, true,  true,  true,  true,  true},
-    {"blackwell", 10, true, true,  true,  true,  true},
+    /* name       id  energy average  mig   gpm    c2c    mig without reset */
+    {"kepler",    2, false, false, false, false, false, false},
+    {"maxwell",   3, false, false, false, false, false, false},
+    {"pascal",    4, false, false, false, false, false, false},
+    {"volta",     5, true,  false, false, false, false, false},
+    {"turing",    6, true,  false, false, false, false, false},
+    {"ga100",     7, true,  false, true,  false, false, false},
+    {"ampere",    7, true,  true,  true,  false, false, false},
+    {"ada",       8, true,  true,  false, false, false, false},
+    {"hopper",    9, true,  true,  true,  true,  true, true},
+    {"blackwell", 10, true, true,  true,  true,  true, true},
 };
 
 const struct architecture *architecture_named(const char *name)
@@ -42,7 +42,7 @@ void world_clear(void)
     for (size_t i = 0; i < world.device_count; i++)
         device_clear(&world.devices[i]);
     track_clear(&world.driver_loads);
-    world.device_count = world.rule_count = 0;
+    world.device_count = world.gpu_instance_count = world.rule_count = 0;
     world.driver_unloaded = world.clock_stopped = false;
     world.driver_epoch = 0;
 }
@@ -95,6 +95,51 @@ bool world_has(const struct device *device)
     for (size_t i = 0; i < world.device_count; i++)
         if (&world.devices[i] == device)
             return device->present;
+    return false;
+}
+
+struct device *world_compute_instance(const struct gpu_instance *instance, unsigned ci)
+{
+    for (size_t i = 0; i < world.device_count; i++) {
+        struct device *device = &world.devices[i];
+        if (device->present && device->gpu_instance == instance && device->ci == ci)
+            return device;
+    }
+    return NULL;
+}
+
+unsigned world_compute_count(const struct gpu_instance *instance)
+{
+    unsigned count = 0;
+    for (size_t i = 0; i < world.device_count; i++)
+        count += world.devices[i].present && world.devices[i].gpu_instance == instance;
+    return count;
+}
+
+struct gpu_instance *world_add_gpu_instance(struct device *board, unsigned id)
+{
+    if (world.gpu_instance_count == MAX_GPU_INSTANCES || world_gpu_instance(board, id))
+        return NULL;
+    struct gpu_instance *instance = &world.gpu_instances[world.gpu_instance_count++];
+    *instance = (struct gpu_instance){.board = board, .present = true, .id = id};
+    return instance;
+}
+
+struct gpu_instance *world_gpu_instance(const struct device *board, unsigned id)
+{
+    for (size_t i = 0; i < world.gpu_instance_count; i++) {
+        struct gpu_instance *instance = &world.gpu_instances[i];
+        if (instance->present && instance->board == board && instance->id == id)
+            return instance;
+    }
+    return NULL;
+}
+
+bool world_has_gpu_instance(const struct gpu_instance *instance)
+{
+    for (size_t i = 0; i < world.gpu_instance_count; i++)
+        if (&world.gpu_instances[i] == instance)
+            return instance->present;
     return false;
 }
 
