@@ -24,6 +24,7 @@ __all__ = [
     "Run",
     "RunKey",
     "Table",
+    "UNLIMITED_MIN",
 ]
 
 
@@ -105,15 +106,19 @@ class Run(msgspec.Struct, frozen=True, kw_only=True):
     decision: str | None = None
 
 
+UNLIMITED_MIN = 2**32 - 1
+"""What Slurm holds for `--time=UNLIMITED`."""
+
+
 class JobRequest(msgspec.Struct, frozen=True, kw_only=True):
     """What a job asks for, in normal form; rules see this and never a Slurm string.
 
     `gpus` are the GPU entries with the level they were written at. Numbers that the job left
     open are None; memory is in MiB, times in minutes. `exc_known` is False in a change of a job
     that does not set the excluded nodes: Slurm does not show which a pending job has. `kind` is
-    None where the client does not tell. `inherited` names the variables of the surrounding job
-    that sbatch took over. Rules write `flavours`, what the job may fall back to, and
-    `barred_types`, which no other rule may then choose.
+    None where the client does not tell; a time limit of UNLIMITED_MIN is none. `inherited` names
+    the variables of the surrounding job that sbatch took over. Rules write `flavours`, what the
+    job may fall back to, and `barred_types`, which no other rule may then choose.
     """
 
     gpus: tuple[GpuAsk, ...] = ()

@@ -32,6 +32,8 @@ __all__ = [
     "submission",
 ]
 
+_NOTHING = "nothing   the job asks for no GPU, and no rule that is on looks at such jobs"
+
 DEMO_SITE = Path(__file__).with_name("demo_site.toml")
 
 
@@ -120,7 +122,9 @@ def as_text(explanation: Explanation) -> str:
     lines += [line for step in decision.steps for line in _step_lines(step)]
     lines += _quiet(decision.steps)
     if not decision.steps:
-        lines += decision.say or ["nothing   the job asks for no GPU, and no rule that is on looks at such jobs"]
+        lines += decision.say or [
+            "nothing   the job asks for no GPU, and no rule that is on looks at such jobs"
+        ]
     lines.append(f"result    {_result(decision)}")
     lines.append(f"facts     {explanation.facts}")
     return "\n".join(lines)

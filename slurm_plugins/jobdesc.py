@@ -15,7 +15,7 @@ import msgspec
 
 from fairwatt.core.errors import GrammarError
 from fairwatt.core.gres import Gres, Spelling, format_request, parse_request, server_reads
-from fairwatt.core.records import GpuAsk, JobRequest
+from fairwatt.core.records import UNLIMITED_MIN, GpuAsk, JobRequest
 from fairwatt.core.tres import parse_tres
 from fairwatt.slurm_plugins.rule import Aspect
 
@@ -377,6 +377,8 @@ def _kind(fields: Fields) -> Literal["batch", "interactive"] | None:
 def _is_set(name: str, value: str | float) -> bool:
     if isinstance(value, str):
         return True  # an empty string clears the field
+    if name == "time_limit" and value == UNLIMITED_MIN:
+        return True
     return 0 <= value < (_UNSET_16 if name in _SHORT_FIELDS else _UNSET_32)
 
 

@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from fairwatt.core.records import JobRequest
+from fairwatt.core.records import UNLIMITED_MIN, JobRequest
 from fairwatt.slurm_plugins.site import Partition, Site
 
 __all__ = ["longest_min", "minutes_text", "named_partitions", "presumed_min"]
@@ -38,6 +38,8 @@ def minutes_text(minutes: int) -> str:
     >>> minutes_text(90), minutes_text(2880), minutes_text(120), minutes_text(45)
     ('1:30 h', '2 days', '2 h', '45 min')
     """
+    if minutes == UNLIMITED_MIN:
+        return "unlimited time"
     if minutes % 1440 == 0 and minutes > 1440:
         return f"{minutes // 1440} days"
     if minutes < 60:

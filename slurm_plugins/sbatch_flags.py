@@ -16,6 +16,7 @@ from typing import Any
 import click
 
 from fairwatt.core.errors import GrammarError
+from fairwatt.core.records import UNLIMITED_MIN
 
 __all__ = ["as_flags", "command_flags", "job_fields", "passed_over", "script_of"]
 
@@ -169,6 +170,8 @@ def _nodes(value: str) -> tuple[int, int]:
 
 def _minutes(value: str) -> int:
     """Read Slurm's time forms (M, M:S, H:M:S, D-H, D-H:M, D-H:M:S) as minutes, rounded up."""
+    if value.upper() in ("UNLIMITED", "INFINITE", "-1"):
+        return UNLIMITED_MIN
     match = _TIME.fullmatch(value)
     if match is None:
         raise GrammarError("not a time", text=value, part=value, remedy="-t 30 or -t 1-12:00:00")

@@ -76,16 +76,23 @@ def test_a_job_without_gpu_is_never_touched(job):
 
 
 def test_the_environment_that_sbatch_exports_follows():
+    job = {"tres_per_job": "gres/gpu:A100:1", "SLURM_GPUS": "A100:1", "std_in": "/dev/null"}
+    assert decide(job, POLICY).edits["SLURM_GPUS"] == "a100:1"
+
+
+def test_steps_of_a_job_that_may_get_another_type_name_none():
     job = {"tres_per_job": "gres/gpu:20gb:1", "SLURM_GPUS": "20gb:1", "std_in": "/dev/null"}
-    assert decide(job, POLICY).edits["SLURM_GPUS"] == "a100_3g.20gb:1"
+    out = decide(job, POLICY)
+    assert out.flavours
+    assert out.edits["SLURM_GPUS"] == "1"
 
 
 def test_newer_releases_export_what_a_task_gets_as_the_field_says_it():
-    """24.11 keeps sbatch's SLURM_TRES_PER_TASK: srun in the job would still ask for 20gb."""
-    text = "cpu=3,gres/gpu:20gb=1"
+    """24.11 keeps sbatch's SLURM_TRES_PER_TASK: srun in the job would still ask for A100."""
+    text = "cpu=3,gres/gpu:A100=1"
     job = {"tres_per_task": text, "SLURM_TRES_PER_TASK": text, "std_in": "/dev/null"}
     edits = decide(job, POLICY).edits
-    assert edits["tres_per_task"] == "cpu=3,gres/gpu:a100_3g.20gb=1"
+    assert edits["tres_per_task"] == "cpu=3,gres/gpu:a100=1"
     assert edits["SLURM_TRES_PER_TASK"] == edits["tres_per_task"]
     assert "SLURM_GPUS_PER_TASK" not in edits
 

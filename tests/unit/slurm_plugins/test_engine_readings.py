@@ -8,6 +8,8 @@ import pytest
 
 from fairwatt.core.catalogue import load_catalogue
 from fairwatt.core.gres import Spelling
+from fairwatt.core.records import UNLIMITED_MIN
+from fairwatt.slurm_plugins import jobdesc
 from fairwatt.slurm_plugins.engine import decide
 from fairwatt.slurm_plugins.site import Site
 from tests.fakes.sites import enforcing, mixed
@@ -132,3 +134,16 @@ def test_a_list_too_long_to_judge_in_time_is_refused():
 def test_the_message_names_the_nodes_that_the_user_left():
     out = decide({"tres_per_node": "gres:gpu:1", "partition": "mig", "exc_nodes": "mig01"}, POLICY)
     assert "partition mig without mig01 has no GPU" in out.say[0]
+
+
+class TestTimeLimit:
+    """Unlimited (INFINITE) is a wish; unset (NO_VAL) is none."""
+
+    def test_unlimited_is_read_as_such(self):
+        assert jobdesc.parse({"time_limit": 4294967295}).request.time_limit_min == UNLIMITED_MIN
+        assert jobdesc.parse({"time_limit": 4294967294}).request.time_limit_min is None
+        assert jobdesc.parse({"num_tasks": 4294967295}).request.num_tasks is None
+
+    def test_a_change_to_unlimited_concerns_the_time(self):
+        assert jobdesc.changed_aspects({"time_limit": 4294967295}) == {"time"}
+        assert jobdesc.changed_aspects({"time_limit": 4294967294}) == frozenset()

@@ -55,6 +55,7 @@ REPOSITORY = Path(__file__).parents[3]
         ("-t 1:00:00", {"time_limit": 60}),
         ("-t 1-12", {"time_limit": 2160}),
         ("-t 2-0:5", {"time_limit": 2885}),
+        ("-t UNLIMITED", {"time_limit": 4294967295}),
     ],
 )
 def test_flags_and_back(flags, fields):
