@@ -11,7 +11,6 @@ from collections.abc import Callable
 import msgspec
 
 from fairwatt.core.records import JobRequest
-from fairwatt.slurm_plugins.hostlist import fold
 from fairwatt.slurm_plugins.site import Site
 
 __all__ = ["nodes_with", "without"]
@@ -22,12 +21,8 @@ MAX_NODE_LIST_BYTES = 1000
 
 def nodes_with(request: JobRequest, site: Site, unwanted: Callable[[str | None], bool]) -> str:
     """The nodes in reach that have a GPU of an unwanted type, as a host list; "" if none."""
-    return fold(
-        name
-        for kind, names in site.pool(request).kinds
-        if any(unwanted(type_) for type_ in kind.types)
-        for name in names
-    )
+    pool = site.pool(request)
+    return pool.nodes_with(frozenset(type_ for type_ in pool.types if unwanted(type_)))
 
 
 def without(request: JobRequest, site: Site, nodes: str) -> JobRequest | None:

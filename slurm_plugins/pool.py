@@ -11,7 +11,7 @@ import msgspec
 
 from fairwatt.slurm_plugins.hostlist import fold
 
-__all__ = ["Kind", "Node", "Pool", "Stock", "by_kind"]
+__all__ = ["Cell", "Kind", "Kindred", "Kinds", "Node", "Pool", "Stock"]
 
 
 class Stock(msgspec.Struct, frozen=True, gc=False):
@@ -32,17 +32,17 @@ class Node(msgspec.Struct, frozen=True, gc=False):
     features: tuple[str, ...] = ()
 
 
-class Kind(msgspec.Struct, frozen=True, gc=False):
-    """What all nodes of one kind have."""
+class Kind(msgspec.Struct, frozen=True, gc=False, eq=False):
+    """What all nodes of one kind have; `counts` are its devices per GRES type, None: in all."""
 
     gpus: tuple[Stock, ...]
     cpus: int | None
     mem_mib: int | None
-    features: tuple[str, ...]
+    counts: Mapping[str | None, int]
 
     def count(self, type_: str | None) -> int:
         """Devices of a type on one such node; None: of any type."""
-        return sum(stock.count for stock in self.gpus if type_ in (None, stock.type))
+        return self.counts.get(type_, 0)
 
     @property
     def types(self) -> frozenset[str | None]:
@@ -50,27 +50,34 @@ class Kind(msgspec.Struct, frozen=True, gc=False):
         return frozenset(stock.type for stock in self.gpus)
 
 
-class Pool:
-    """Some nodes taken together: which kinds of node there are, and the names of each.
+class Kinds:
+    """Kinds of node, and how many nodes of each there are.
 
-    A cluster of 10,000 nodes has some dozen kinds: what a rule asks of a pool is answered from
-    these, not node by node.
+    A cluster of 10,000 nodes has some dozen kinds: what a rule asks is answered from these, not
+    node by node.
     """
 
-    def __init__(self, kinds: Iterable[tuple[Kind, Sequence[str]]]) -> None:
-        self.kinds = tuple((kind, names) for kind, names in kinds if names)
-        types = {stock.type for kind, _ in self.kinds for stock in kind.gpus}
-        self.types = sorted(types, key=lambda type_: type_ or "")
-        """The GRES types present, in name order, an unnamed one first."""
-        self._groups = {type_: self._grouped(type_) for type_ in (*types, None)}
-        self._slices: str | None = None
+    def __init__(self, kinds: Iterable[tuple[Kind, int]]) -> None:
+        self.kinds = tuple(kinds)
+        self._groups: dict[str | None, list[tuple[int, int]]] = {}
 
     def __len__(self) -> int:
-        return sum(len(names) for _, names in self.kinds)
+        return sum(count for _, count in self.kinds)
+
+    @functools.cached_property
+    def types(self) -> list[str | None]:
+        """The GRES types present, in name order, an unnamed one first."""
+        types = {stock.type for kind, _ in self.kinds for stock in kind.gpus}
+        return sorted(types, key=lambda type_: type_ or "")
 
     def groups(self, type_: str | None) -> list[tuple[int, int]]:
         """(devices of a type on a node, how many such nodes), largest first; None: any type."""
-        return self._groups.get(type_, [])
+        found = self._groups.get(type_)
+        if found is None:
+            if type_ is not None and type_ not in self.types:
+                return []  # names are the users' to choose
+            found = self._groups[type_] = self._grouped(type_)
+        return found
 
     def most(self, type_: str | None) -> int:
         """The most devices of a type that one node has; None: of any type."""
@@ -81,19 +88,49 @@ class Pool:
     def holdings(self) -> Mapping[frozenset[str | None], int]:
         """How many nodes have GPUs of exactly these types."""
         found: Counter[frozenset[str | None]] = Counter()
-        for kind, names in self.kinds:
+        for kind, count in self.kinds:
             if kind.gpus:
-                found[kind.types] += len(names)
+                found[kind.types] += count
         return found
+
+    def of_kinds(self, keep: Callable[[Kind], bool]) -> Kinds:
+        """Of these, the kinds to keep."""
+        return Kinds(each for each in self.kinds if keep(each[0]))
+
+    def _grouped(self, type_: str | None) -> list[tuple[int, int]]:
+        nodes: Counter[int] = Counter()
+        for kind, count in self.kinds:
+            nodes[kind.count(type_)] += count
+        return sorted(((count, n) for count, n in nodes.items() if count), reverse=True)
+
+
+class Cell(msgspec.Struct, frozen=True, gc=False):
+    """Nodes of one kind that also have the same features: their names."""
+
+    kind: Kind
+    features: tuple[str, ...]
+    names: Sequence[str]
+
+
+class Pool(Kinds):
+    """Some nodes taken together, by name."""
+
+    def __init__(self, cells: Iterable[Cell]) -> None:
+        self.cells = tuple(cell for cell in cells if cell.names)
+        counts: dict[Kind, int] = {}
+        for cell in self.cells:
+            counts[cell.kind] = counts.get(cell.kind, 0) + len(cell.names)
+        super().__init__(counts.items())
+        self._folded: dict[frozenset[str | None], str] = {}
 
     @functools.cached_property
     def marks(self) -> Mapping[str, tuple[frozenset[str | None], int]]:
         """Per feature the GPU types that its nodes have, and how many such nodes there are."""
         found: dict[str, tuple[frozenset[str | None], int]] = {}
-        for kind, names in self.kinds:
-            for feature in kind.features if kind.gpus else ():
+        for cell in self.cells:
+            for feature in cell.features if cell.kind.gpus else ():
                 types, count = found.get(feature, (frozenset[str | None](), 0))
-                found[feature] = (types | kind.types, count + len(names))
+                found[feature] = (types | cell.kind.types, count + len(cell.names))
         return found
 
     def without(self, names: frozenset[str]) -> Pool:
@@ -104,41 +141,44 @@ class Pool:
         """Of this pool, the nodes that are among the names."""
         return self._filtered(names.__contains__)
 
-    def of_kinds(self, keep: Callable[[Kind], bool]) -> Pool:
-        """Of this pool, the kinds to keep."""
-        return Pool((kind, names) for kind, names in self.kinds if keep(kind))
+    def with_features(self, holds: Callable[[Sequence[str]], bool]) -> Pool:
+        """Of this pool, the nodes whose features pass."""
+        return Pool(cell for cell in self.cells if holds(cell.features))
 
-    def slice_nodes(self, is_slice: Callable[[str | None], bool]) -> str:
-        """The nodes that hold MIG slices, as a host list; worked out once."""
-        if self._slices is None:
-            self._slices = fold(
-                name
-                for kind, names in self.kinds
-                if any(is_slice(stock.type) for stock in kind.gpus)
-                for name in names
-            )
-        return self._slices
+    def nodes_with(self, types: frozenset[str | None]) -> str:
+        """The nodes that hold any of these GRES types, as a host list; worked out once."""
+        found = self._folded.get(types)
+        if found is None:
+            holding = (cell for cell in self.cells if not types.isdisjoint(cell.kind.types))
+            found = self._folded[types] = fold(name for cell in holding for name in cell.names)
+        return found
 
     def _filtered(self, keep: Callable[[str], bool]) -> Pool:
-        return Pool((kind, list(filter(keep, names))) for kind, names in self.kinds)
-
-    def _grouped(self, type_: str | None) -> list[tuple[int, int]]:
-        nodes: Counter[int] = Counter()
-        for kind, names in self.kinds:
-            nodes[kind.count(type_)] += len(names)
-        return sorted(((count, n) for count, n in nodes.items() if count), reverse=True)
-
-
-def by_kind(nodes: Iterable[Node]) -> list[tuple[Kind, list[str]]]:
-    """The kinds among some nodes, each with the names of its nodes, in the nodes' order."""
-    kinds: dict[tuple[object, ...], list[Node]] = {}
-    for node in nodes:
-        key = (node.gpus, node.cpus, node.mem_mib, node.features)
-        kinds.setdefault(key, []).append(node)
-    return [
-        (
-            Kind(alike[0].gpus, alike[0].cpus, alike[0].mem_mib, alike[0].features),
-            [node.name for node in alike],
+        return Pool(
+            Cell(cell.kind, cell.features, list(filter(keep, cell.names))) for cell in self.cells
         )
-        for alike in kinds.values()
-    ]
+
+
+class Kindred:
+    """Tells which nodes are of one kind, the same Kind object for all of them."""
+
+    def __init__(self) -> None:
+        self._kinds: dict[tuple[object, ...], Kind] = {}
+
+    def pool(self, nodes: Iterable[Node]) -> Pool:
+        """Take nodes together, in their order."""
+        cells: dict[tuple[Kind, tuple[str, ...]], list[str]] = {}
+        for node in nodes:
+            cells.setdefault((self._kind(node), node.features), []).append(node.name)
+        return Pool(Cell(kind, features, names) for (kind, features), names in cells.items())
+
+    def _kind(self, node: Node) -> Kind:
+        key = (node.gpus, node.cpus, node.mem_mib)
+        kind = self._kinds.get(key)
+        if kind is None:
+            counts: Counter[str | None] = Counter()
+            for stock in node.gpus:
+                counts[stock.type] += stock.count
+            counts[None] = sum(stock.count for stock in node.gpus)
+            kind = self._kinds[key] = Kind(node.gpus, node.cpus, node.mem_mib, dict(counts))
+        return kind

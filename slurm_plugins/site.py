@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import tomllib
 from collections import OrderedDict
-from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +19,7 @@ from fairwatt.core.errors import ConfigError
 from fairwatt.core.records import JobRequest
 from fairwatt.slurm_plugins.constraint import Groups, groups, holds
 from fairwatt.slurm_plugins.hostlist import NodeNames
-from fairwatt.slurm_plugins.pool import Node, Pool, Stock, by_kind
+from fairwatt.slurm_plugins.pool import Kindred, Node, Pool, Stock
 
 __all__ = [
     "Facts",
@@ -108,16 +107,18 @@ class Site:
         """The partition of a job that names none."""
         self._features = frozenset(name for node in facts.nodes for name in node.features)
         self._node_names = NodeNames(node.name for node in facts.nodes)
-        self._all = Pool(by_kind(facts.nodes))
-        self._pools = _pools(facts.nodes)
+        self._slices = frozenset(name for name, type_ in self.types.items() if type_.is_slice)
+        self._kindred = Kindred()
+        self._all = self._kindred.pool(facts.nodes)
+        self._pools = self._by_partition()
         self._listed: OrderedDict[_PoolKey, Pool] = OrderedDict()
         self._holders = {type_: self._partitions_with(type_) for type_ in (*names, None)}
         for pool in (self._all, *self._pools.values()):
-            pool.slice_nodes(self.is_slice)  # not while a job waits
+            pool.nodes_with(self._slices)  # not while a job waits
 
     def is_slice(self, type_: str | None) -> bool:
         """Whether a GRES type of this cluster is a MIG slice."""
-        return type_ in self.types and self.types[type_].is_slice
+        return type_ in self._slices
 
     def is_open(self, partition: str) -> bool:
         """Whether every account and group may use this partition."""
@@ -182,7 +183,7 @@ class Site:
 
     def slice_nodes(self, request: JobRequest) -> str:
         """The nodes with MIG slices that Slurm may give to a request, as a host list."""
-        return self.pool(request).slice_nodes(self.is_slice)
+        return self.pool(request).nodes_with(self._slices)
 
     def _partitions_with(self, type_: str | None) -> tuple[str, ...]:
         found = [part for part in self.partitions.values() if self._in(part.name).most(type_)]
@@ -196,9 +197,16 @@ class Site:
         if "," not in partition:
             return self._pools.get(partition, _NOWHERE)
         wanted = set(partition.split(","))
-        return Pool(
-            by_kind(node for node in self.facts.nodes if not wanted.isdisjoint(node.partitions))
+        return self._kindred.pool(
+            node for node in self.facts.nodes if not wanted.isdisjoint(node.partitions)
         )
+
+    def _by_partition(self) -> dict[str, Pool]:
+        members: dict[str, list[Node]] = {}
+        for node in self.facts.nodes:
+            for partition in node.partitions:
+                members.setdefault(partition, []).append(node)
+        return {name: self._kindred.pool(nodes) for name, nodes in members.items()}
 
     def _asked_features(self, constraint: str | None) -> Groups:
         """The groups of a constraint that these facts can judge: those of known features."""
@@ -215,7 +223,7 @@ class Site:
     ) -> Pool:
         pool = self._in(partition)
         if features:
-            pool = pool.of_kinds(lambda kind: holds(features, kind.features))
+            pool = pool.with_features(lambda held: holds(features, held))
         if excluded:
             pool = pool.without(self._node_names.named(excluded))
         if required:
@@ -250,14 +258,6 @@ def _listed(name: str | None, allowed: tuple[str, ...] | None, denied: tuple[str
     if name is None:
         return allowed is None and not denied
     return name not in denied and (allowed is None or name in allowed)
-
-
-def _pools(nodes: Iterable[Node]) -> dict[str, Pool]:
-    members: dict[str, list[Node]] = {}
-    for node in nodes:
-        for partition in node.partitions:
-            members.setdefault(partition, []).append(node)
-    return {name: Pool(by_kind(held)) for name, held in members.items()}
 
 
 _NOWHERE = Pool(())

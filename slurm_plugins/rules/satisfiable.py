@@ -21,7 +21,7 @@ from fairwatt.slurm_plugins.demand import wanted
 from fairwatt.slurm_plugins.limits import longest_min, minutes_text, named_partitions
 from fairwatt.slurm_plugins.message import Message, Note
 from fairwatt.slurm_plugins.outcome import Outcome
-from fairwatt.slurm_plugins.pool import Kind, Pool
+from fairwatt.slurm_plugins.pool import Kind, Kinds, Pool
 from fairwatt.slurm_plugins.rule import Options, RuleSpec
 from fairwatt.slurm_plugins.site import Site
 from fairwatt.slurm_plugins.size import (
@@ -61,7 +61,7 @@ FW804 = Message(
 )
 
 
-class SatisfiableOptions(Options):
+class SatisfiableOptions(Options, frozen=True):
     """What is judged.
 
     - `time`: also the time limit against that of the partitions.
@@ -170,7 +170,7 @@ def _no_such_features(request: JobRequest, site: Site, need: _Need) -> _Fault | 
     return _Fault(0, told)
 
 
-def _able(pool: Pool, need: OnANode) -> Pool:
+def _able(pool: Kinds, need: OnANode) -> Kinds:
     return pool.of_kinds(lambda kind: _gives(kind, need))
 
 
@@ -183,9 +183,9 @@ def _gives(kind: Kind, need: OnANode) -> bool:
     )
 
 
-def _cpus(pool: Pool, nodes: int) -> int | None:
+def _cpus(pool: Kinds, nodes: int) -> int | None:
     """CPUs of the pool's largest nodes, so many; None: some are not known."""
-    held = [(kind.cpus, len(names)) for kind, names in pool.kinds]
+    held = [(kind.cpus, count) for kind, count in pool.kinds]
     total, left = 0, nodes
     for cpus, count in sorted(held, key=lambda pair: pair[0] or 0, reverse=True):
         if cpus is None:

@@ -7,7 +7,7 @@ import pytest
 
 from fairwatt.core.catalogue import load_catalogue
 from fairwatt.core.records import JobRequest
-from fairwatt.slurm_plugins.pool import Node, Pool, Stock, by_kind
+from fairwatt.slurm_plugins.pool import Kindred, Node, Stock
 from fairwatt.slurm_plugins.site import MAX_POOLS, Facts, Partition, Site
 
 A100, SLICE = Stock("a100", 4), Stock("a100_1g.5gb", 7)
@@ -27,7 +27,7 @@ def site() -> Site:
 
 
 def test_groups_are_devices_per_node_and_nodes_largest_first():
-    pool = Pool(by_kind(NODES))
+    pool = Kindred().pool(NODES)
     assert pool.types == ["a100", "a100_1g.5gb"]
     assert pool.groups("a100") == [(4, 2), (2, 1)]
     assert pool.groups("a100_1g.5gb") == [(14, 1), (7, 1)]
@@ -38,8 +38,15 @@ def test_groups_are_devices_per_node_and_nodes_largest_first():
 
 
 def test_nodes_that_are_alike_are_one_kind():
-    kinds = dict(by_kind(NODES))
-    assert sorted(kinds.values()) == [["c1"], ["g1", "g2"], ["g3"], ["m1"]]
+    pool = Kindred().pool(NODES)
+    assert [(kind.cpus, count) for kind, count in pool.kinds] == [
+        (64, 2),
+        (64, 1),
+        (32, 1),
+        (128, 1),
+    ]
+    large = pool.of_kinds(lambda kind: kind.count("a100") == 4)
+    assert (len(large), large.most(None), large.types) == (2, 4, ["a100"])
 
 
 @pytest.mark.parametrize(
@@ -60,7 +67,7 @@ def test_nodes_that_are_alike_are_one_kind():
 )
 def test_a_request_reaches(site, fields, nodes):
     pool = site.pool(JobRequest(gpus=(), **fields))
-    assert sorted(name for _, names in pool.kinds for name in names) == nodes.split()
+    assert sorted(name for cell in pool.cells for name in cell.names) == nodes.split()
     assert site.pool(JobRequest(gpus=(), **fields)) is pool
 
 
