@@ -149,7 +149,9 @@ def _memory(request: JobRequest, cpus: int, gpus: int) -> int:
     """0 per node means all that the node has."""
     if request.mem_per_gpu_mib:
         return request.mem_per_gpu_mib * gpus
-    return request.mem_per_node_mib or (request.mem_per_cpu_mib or 0) * cpus
+    if request.mem_per_node_mib is not None:
+        return request.mem_per_node_mib
+    return (request.mem_per_cpu_mib or 0) * cpus
 
 
 def _sum(request: JobRequest, level: str) -> int:

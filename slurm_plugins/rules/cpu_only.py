@@ -61,7 +61,7 @@ FW515 = Message(
 _Count = Annotated[int, msgspec.Meta(ge=1)]
 
 
-class CpuOnlyOptions(Options):
+class CpuOnlyOptions(Options, frozen=True):
     """What becomes of a job without GPUs that could run on GPU nodes only.
 
     - `action`: `refuse` it, `move` it to `partition`, `cap` its CPUs per node, or `give` it GPUs.

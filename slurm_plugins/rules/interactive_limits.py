@@ -44,7 +44,7 @@ FW613 = Message(
 )
 
 
-class InteractiveOptions(Options):
+class InteractiveOptions(Options, frozen=True):
     """What is not set is not limited.
 
     - `max_gpus`: GPUs or slices in all.
@@ -102,8 +102,7 @@ def _timed(request: JobRequest, site: Site, options: InteractiveOptions) -> Outc
     if options.max_hours is None:
         return Outcome(request)
     most = max(1, int(options.max_hours * 60))
-    times = [presumed_min(request, part) for part in named_partitions(request, site) or [None]]
-    if all(time is not None and time <= most for time in times):
+    if all(time is not None and time <= most for time in _times(request, site)):
         return Outcome(request)
     if request.time_limit_min is not None and options.action == "refuse":
         asked = f"{minutes_text(request.time_limit_min)}"
@@ -112,6 +111,12 @@ def _timed(request: JobRequest, site: Site, options: InteractiveOptions) -> Outc
         )
     told = FW612.note(given=minutes_text(most))
     return Outcome(replace(request, time_limit_min=most), (told,))
+
+
+def _times(request: JobRequest, site: Site) -> list[int | None]:
+    """How long the job may run in each of its partitions; as it says where none is known."""
+    partitions = named_partitions(request, site)
+    return [presumed_min(request, part) for part in partitions] or [request.time_limit_min]
 
 
 RULE = RuleSpec(

@@ -50,7 +50,7 @@ class Route(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     accounts: tuple[str, ...] = ()
 
 
-class RoutingOptions(Options):
+class RoutingOptions(Options, frozen=True):
     """The routes, tried in order.
 
     - `override`: also jobs that name a partition or QOS are routed.

@@ -54,7 +54,7 @@ _Cpus = Annotated[int, msgspec.Meta(ge=1)]
 _Gb = Annotated[float, msgspec.Meta(gt=0)]
 
 
-class ShareOptions(Options):
+class ShareOptions(Options, frozen=True):
     """What belongs to one GPU.
 
     - `cpus`: CPUs per GPU by GRES type; `default` holds for every other type. A slice that is not

@@ -45,7 +45,7 @@ FW603 = Message(
 Minutes = Annotated[int, msgspec.Meta(ge=1)]
 
 
-class TimeOptions(Options):
+class TimeOptions(Options, frozen=True):
     """Times are in minutes.
 
     - `default_min`: the limit of a job that names none; not set: Slurm's own default.
