@@ -10,7 +10,7 @@ import msgspec
 from fairwatt.slurm_plugins.pool import Kind, Pool
 from fairwatt.slurm_plugins.site import Site
 
-__all__ = ["DEFAULT", "Share", "of_node", "of_table"]
+__all__ = ["DEFAULT", "Share", "of_node", "of_table", "whole_gb"]
 
 DEFAULT = "default"
 """The key of a table that holds for every type that it does not name."""
@@ -40,10 +40,16 @@ def of_table(table: Mapping[str, float], type_: str | None, site: Site) -> float
 def of_node(pool: Pool, type_: str | None, site: Site) -> Share:
     """What every node of the pool that has the type can give to one; all boards count alike."""
     kinds = [kind for kind, _ in pool.kinds if kind.count(type_)]
+    memory = _least(kinds, type_, site, lambda kind: kind.mem_mib)
     return Share(
         _least(kinds, type_, site, lambda kind: kind.cpus),
-        _least(kinds, type_, site, lambda kind: kind.mem_mib),
+        None if memory is None else whole_gb(memory),
     )
+
+
+def whole_gb(mib: int) -> int:
+    """Round memory down to whole GB, as people write it; less than one stays."""
+    return mib - mib % 1024 if mib >= 1024 else mib
 
 
 def _least(

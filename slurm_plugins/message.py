@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 import msgspec
 
-__all__ = ["Message", "Note", "shown"]
+__all__ = ["Message", "Note", "counted", "shown"]
 
 MAX_SHOWN_CHARS = 80
 
@@ -46,3 +46,12 @@ def shown(text: str, limit: int = MAX_SHOWN_CHARS) -> str:
     """Return user-controlled text as printable ASCII of at most `limit` characters."""
     clean = "".join(char if " " <= char <= "~" else "?" for char in text)
     return clean if len(clean) <= limit else clean[: limit - 3] + "..."
+
+
+def counted(count: int, noun: str) -> str:
+    """Write a number of things for people.
+
+    >>> counted(1, "node"), counted(2, "node")
+    ('1 node', '2 nodes')
+    """
+    return f"{count} {noun}" if count == 1 else f"{count} {noun}s"

@@ -16,7 +16,7 @@ from msgspec.structs import replace
 from fairwatt.core.records import JobRequest
 from fairwatt.slurm_plugins.demand import as_text, wanted
 from fairwatt.slurm_plugins.limits import minutes_text, named_partitions, presumed_min
-from fairwatt.slurm_plugins.message import Message, Note
+from fairwatt.slurm_plugins.message import Message, Note, counted
 from fairwatt.slurm_plugins.outcome import Outcome
 from fairwatt.slurm_plugins.rule import Options, RuleSpec
 from fairwatt.slurm_plugins.site import Site
@@ -88,14 +88,14 @@ def _too_many_gpus(request: JobRequest, options: InteractiveOptions) -> Note | N
     count = sum((gpus or {None: sum(ask.count for ask in asks)}).values())
     if options.max_gpus is None or count <= options.max_gpus:
         return None
-    return FW611.note(asked=as_text(asks), limit=f"at most {options.max_gpus} GPUs")
+    return FW611.note(asked=as_text(asks), limit=f"at most {counted(options.max_gpus, 'GPU')}")
 
 
 def _too_many_nodes(request: JobRequest, options: InteractiveOptions) -> Note | None:
     nodes = max(least_nodes(request), request.max_nodes or 1)
     if options.max_nodes is None or nodes <= options.max_nodes:
         return None
-    return FW611.note(asked=f"{nodes} nodes", limit=f"at most {options.max_nodes}")
+    return FW611.note(asked=counted(nodes, "node"), limit=f"at most {options.max_nodes}")
 
 
 def _timed(request: JobRequest, site: Site, options: InteractiveOptions) -> Outcome:

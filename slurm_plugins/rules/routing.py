@@ -17,7 +17,7 @@ from msgspec.structs import replace
 from fairwatt.core.records import GpuAsk, JobRequest
 from fairwatt.slurm_plugins.demand import as_text, demand, shortfall, wanted
 from fairwatt.slurm_plugins.limits import minutes_text, presumed_min
-from fairwatt.slurm_plugins.message import Message
+from fairwatt.slurm_plugins.message import Message, counted
 from fairwatt.slurm_plugins.outcome import Outcome
 from fairwatt.slurm_plugins.rule import Options, RuleSpec
 from fairwatt.slurm_plugins.site import Partition, Site
@@ -176,8 +176,8 @@ def _why(request: JobRequest, route: Route) -> str:
         " or ".join(route.gpus),
         _hours("from", route.min_hours),
         _hours("up to", route.max_hours),
-        f"up to {route.max_gpus} GPUs" if route.max_gpus else "",
-        f"up to {route.max_nodes} nodes" if route.max_nodes else "",
+        f"up to {counted(route.max_gpus, 'GPU')}" if route.max_gpus else "",
+        f"up to {counted(route.max_nodes, 'node')}" if route.max_nodes else "",
         f"account {request.account}" if route.accounts else "",
     ]
     return ", ".join(part for part in parts if part) or "the site's route for GPU jobs"

@@ -19,7 +19,7 @@ from msgspec.structs import replace
 from fairwatt.core.records import JobRequest
 from fairwatt.slurm_plugins.demand import wanted
 from fairwatt.slurm_plugins.limits import longest_min, minutes_text, named_partitions
-from fairwatt.slurm_plugins.message import Message, Note
+from fairwatt.slurm_plugins.message import Message, Note, counted
 from fairwatt.slurm_plugins.outcome import Outcome
 from fairwatt.slurm_plugins.pool import Kind, Kinds, Pool
 from fairwatt.slurm_plugins.rule import Options, RuleSpec
@@ -140,11 +140,11 @@ def _fault(
     able = _able(pool, need.every)
     limit = None if exempt else site.partitions[partition].max_nodes
     if limit is not None and need.nodes > limit:
-        told = f"allows at most {_nodes_text(limit)}"
+        told = f"allows at most {counted(limit, 'node')}"
         return _Fault(3, _few_nodes(there, site, told, need))
     if need.nodes > len(able):
         asked = _asked(need.every)
-        told = f"has {_nodes_text(len(able))}" + (f" with {asked}" if asked else "")
+        told = f"has {counted(len(able), 'node')}" + (f" with {asked}" if asked else "")
         return _Fault(2, _few_nodes(there, site, told, need))
     cpus = _cpus(able, min(need.most_nodes or len(able), limit or len(able)))
     if cpus is None or need.cpus <= cpus:
@@ -208,13 +208,13 @@ def _asked(need: OnANode) -> str:
     """What one node must have, for people: `512 GB, 32 CPUs and 4 x TYPE`."""
     parts = [memory_text(need.mem_mib)] if need.mem_mib else []
     if need.cpus > 1:
-        parts.append(f"{need.cpus} CPUs")
+        parts.append(counted(need.cpus, "CPU"))
     parts += [_gpus_text(type_, count) for type_, count in need.gpus.items() if count]
     return " and ".join([", ".join(parts[:-1]), parts[-1]]) if len(parts) > 1 else "".join(parts)
 
 
 def _gpus_text(type_: str | None, count: int) -> str:
-    return f"{count} x {type_}" if type_ else f"{count} GPU{'s' if count > 1 else ''}"
+    return f"{count} x {type_}" if type_ else counted(count, "GPU")
 
 
 def _most(pool: Pool, need: OnANode) -> str:
@@ -226,22 +226,18 @@ def _most(pool: Pool, need: OnANode) -> str:
     with_cpus = _able(with_gpus, OnANode(need.cpus, 0))
     if not with_cpus.kinds:
         cpus = max(kind.cpus or 0 for kind, _ in with_gpus.kinds)
-        return f"the most on a node{there} is {cpus} CPUs"
+        return f"the most on a node{there} is {counted(cpus, 'CPU')}"
     memory = max(kind.mem_mib or 0 for kind, _ in with_cpus.kinds)
     return f"the most on such a node is {memory_text(memory)}"
 
 
 def _few_nodes(request: JobRequest, site: Site, most: str, need: _Need) -> Note:
     return FW802.note(
-        asked=_nodes_text(need.nodes),
+        asked=counted(need.nodes, "node"),
         where=site.where(request),
         most=most,
         elsewhere=_elsewhere(request, site, need),
     )
-
-
-def _nodes_text(count: int) -> str:
-    return "1 node" if count == 1 else f"{count} nodes"
 
 
 def _too_long(request: JobRequest, site: Site, need: _Need) -> Note | None:

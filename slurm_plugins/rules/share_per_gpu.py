@@ -22,7 +22,7 @@ from fairwatt.core.records import JobRequest
 from fairwatt.slurm_plugins import gpu_share
 from fairwatt.slurm_plugins.demand import as_text, wanted
 from fairwatt.slurm_plugins.gpu_share import Share
-from fairwatt.slurm_plugins.message import Message, Note
+from fairwatt.slurm_plugins.message import Message, Note, counted
 from fairwatt.slurm_plugins.outcome import Outcome
 from fairwatt.slurm_plugins.rule import Options, RuleSpec
 from fairwatt.slurm_plugins.site import Site
@@ -148,7 +148,7 @@ def _texts(request: JobRequest, asked: _Asked, measure: _Measure) -> dict[str, s
     return {
         "asked": as_text(wanted(request)),
         "was": measure.shown(asked),
-        "count": "1 GPU" if asked.gpus == 1 else f"{asked.gpus} GPUs",
+        "count": counted(asked.gpus, "GPU"),
         "share": _share_text(asked),
     }
 
@@ -171,8 +171,14 @@ def _share_of_type(
     nodes = gpu_share.of_node(site.pool(request), type_, site) if options.from_nodes else Share()
     return Share(
         nodes.cpus if cpus is None else max(1, int(cpus)),
-        nodes.mem_mib if mem_gb is None else max(1, int(mem_gb * 1024)),
+        nodes.mem_mib if mem_gb is None else _memory_share(mem_gb, options),
     )
+
+
+def _memory_share(mem_gb: float, options: ShareOptions) -> int:
+    """In MiB; what was worked out for a slice in whole GB, as people write it."""
+    mib = max(1, int(mem_gb * 1024))
+    return mib if mem_gb in options.mem_gb.values() else gpu_share.whole_gb(mib)
 
 
 def _most(values: list[int | None]) -> int | None:
@@ -322,7 +328,7 @@ def _cpu_offer(request: JobRequest, asked: _Asked) -> str:
         return f"write --cpus-per-gpu={allowed // asked.gpus}"
     if request.cpus_per_task and allowed >= asked.tasks:
         return f"write -c {allowed // asked.tasks}"
-    return f"ask for at most {allowed} CPUs, or for more GPUs"
+    return f"ask for at most {counted(allowed, 'CPU')}, or for more GPUs"
 
 
 def _memory_offer(request: JobRequest, asked: _Asked) -> str:
@@ -337,10 +343,10 @@ def _memory_offer(request: JobRequest, asked: _Asked) -> str:
 def _told_filled(before: JobRequest, after: JobRequest) -> Note:
     given = []
     if after.cpus_per_gpu != before.cpus_per_gpu:
-        given.append(f"{after.cpus_per_gpu} CPUs")
+        given.append(counted(after.cpus_per_gpu or 0, "CPU"))
     elif after.cpus_per_task != before.cpus_per_task:
         per_task = sum(ask.count for ask in wanted(after) if ask.level == "task")
-        given.append(f"{(after.cpus_per_task or 0) // per_task} CPUs")
+        given.append(counted((after.cpus_per_task or 0) // per_task, "CPU"))
     if after.mem_per_gpu_mib != before.mem_per_gpu_mib:
         given.append(memory_text(after.mem_per_gpu_mib or 0))
     return FW401.note(asked=as_text(wanted(after)), given=" and ".join(given))
@@ -350,7 +356,7 @@ def _share_text(asked: _Asked) -> str:
     """The share of one GPU, for people."""
     cpus, memory = asked.share.cpus, asked.share.mem_mib
     parts = [
-        None if cpus is None else f"{cpus // asked.gpus} CPUs",
+        None if cpus is None else counted(cpus // asked.gpus, "CPU"),
         None if memory is None else memory_text(memory // asked.gpus),
     ]
     return ", ".join(part for part in parts if part)
@@ -362,7 +368,7 @@ _MEASURES = (
         lambda asked: asked.share.cpus,
         _lower_cpus,
         _cpu_offer,
-        "{} CPUs".format,
+        lambda count: counted(count, "CPU"),
     ),
     _Measure(
         lambda asked: asked.mem_mib,

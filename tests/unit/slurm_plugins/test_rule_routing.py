@@ -63,7 +63,7 @@ class TestRoutes:
         (told,) = routing(ask("a100", time_limit_min=120), SITE, OPTIONS).notes
         assert (told.code, told.text) == (
             "FW501",
-            "gpu:a100:1: partition short and QOS quick (up to 2 h, up to 4 GPUs, up to 1 nodes)",
+            "gpu:a100:1: partition short and QOS quick (up to 2 h, up to 4 GPUs, up to 1 node)",
         )
         (told,) = routing(ask("h100", account="physics"), SITE, OPTIONS).notes
         assert told.text.endswith("(h100, account physics)")

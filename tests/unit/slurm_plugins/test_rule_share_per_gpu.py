@@ -51,9 +51,9 @@ class TestFill:
         assert changes(ask("h100")) == {"cpus_per_gpu": 14, "mem_per_gpu_mib": 200 * GB}
 
     def test_a_slice_gets_its_part_of_its_board(self):
-        """3 of 7 slices are 429 thousandths: 8 x 0.429 CPUs, 64 GB x 0.429."""
+        """3 of 7 slices are 429 thousandths: 8 x 0.429 CPUs, 64 GB x 0.429, in whole GB."""
         found = changes(ask("a100_3g.20gb", partition="mig"))
-        assert found == {"cpus_per_gpu": 3, "mem_per_gpu_mib": int(64 * 0.429 * GB)}
+        assert found == {"cpus_per_gpu": 3, "mem_per_gpu_mib": 27 * GB}
 
     def test_gpus_per_task_are_filled_per_task(self):
         """Slurm 22.05 gives twice the GPUs where CPUs per GPU meet GPUs per task."""
@@ -110,7 +110,7 @@ class TestFromNodes:
         large = changes(ask("a100_3g.20gb", partition="mig"), self.OPTIONS)
         assert (small["cpus_per_gpu"], large["cpus_per_gpu"]) == (2, 6)
         assert 7 * 2 + 2 * 6 <= 32
-        assert large["mem_per_gpu_mib"] == 250 * GB * 429 // 2000
+        assert large["mem_per_gpu_mib"] == 53 * GB
 
     def test_the_table_goes_before_the_nodes(self):
         options = ShareOptions(from_nodes=True, cpus={"a100": 4})
