@@ -15,13 +15,14 @@ from pathlib import Path
 
 from fairwatt.core.conf_lines import ConfLine, names_node, read_conf
 from fairwatt.core.errors import ConfigError, GrammarError
-from fairwatt.core.gres import parse_node_gres
+from fairwatt.core.gres import Gres, parse_node_gres
 
 __all__ = [
     "GresConf",
     "GresDevice",
     "devices_of_node",
     "expand_files",
+    "gres_of_node",
     "in_slurm_order",
     "read_gres",
     "types_of_node",
@@ -87,13 +88,22 @@ def types_of_node(lines: Iterable[ConfLine], node: str) -> list[str | None]:
     Raises:
         ConfigError: a host list or Gres value that cannot be read.
     """
+    return [item.type for item in gres_of_node(lines, node) if item.name == "gpu"]
+
+
+def gres_of_node(lines: Iterable[ConfLine], node: str) -> tuple[Gres, ...]:
+    """Return what slurm.conf's Gres= says of `node`, in order; empty where it names none.
+
+    Raises:
+        ConfigError: a host list or Gres value that cannot be read.
+    """
     default = ""
     for line in lines:
         if line.values.get("nodename", "").lower() == "default":
             default = line.values.get("gres", default)
         elif names_node(line, node):
-            return _gpu_types(line.values.get("gres", default), line.place)
-    return []
+            return _node_gres(line.values.get("gres", default), line.place)
+    return ()
 
 
 def in_slurm_order(devices: Sequence[GresDevice], types: Sequence[str | None]) -> list[GresDevice]:
@@ -112,9 +122,9 @@ def _key(type_: str | None) -> str:
     return (type_ or "").lower()
 
 
-def _gpu_types(gres: str, place: str) -> list[str | None]:
+def _node_gres(gres: str, place: str) -> tuple[Gres, ...]:
     try:
-        return [item.type for item in parse_node_gres(gres) if item.name == "gpu"]
+        return parse_node_gres(gres)
     except GrammarError as error:
         raise ConfigError(str(error), place=place, remedy="mend the node's Gres=") from error
 
