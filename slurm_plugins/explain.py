@@ -78,7 +78,7 @@ def submission(words: Sequence[str]) -> tuple[dict[str, str | int | float], list
     if script is not None and is_script(script):
         text = Path(script).read_bytes()[:MAX_SCRIPT_BYTES].decode("utf-8", "replace")
         flags = [*script_flags(text), *words[: words.index(script)]]
-    return job_fields(flags), passed_over(flags)
+    return {**job_fields(flags), "has_script": 1}, passed_over(flags)
 
 
 def past_job(job_id: str, config: Config) -> PastJob:

@@ -11,6 +11,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import PurePath
 from typing import Any
 
 import click
@@ -88,12 +89,18 @@ def _sacct(span: Sequence[str], slurm_conf: str | None) -> str:
 def _past_job(row: Mapping[str, str]) -> PastJob:
     recorded = _recorded(row["AdminComment"])
     typed = _typed(row["SubmitLine"])
-    fields = {**_columns(row), **_asked(recorded)}
+    fields = {**_columns(row), **_asked(recorded), **_kind(row["SubmitLine"])}
     if any(name in typed for name in _GPU_FIELDS):
         fields = {name: value for name, value in fields.items() if name not in _GPU_FIELDS}
     if recorded and "partition" not in typed:
         fields.pop("partition", None)  # it may have been ours
     return PastJob(row["JobIDRaw"], _number(row["Submit"]), {**fields, **typed}, recorded)
+
+
+def _kind(line: str) -> dict[str, str | int | float]:
+    """What tells a batch job: it has a script, unless srun or salloc asked for it."""
+    program = PurePath(line.split(maxsplit=1)[0]).name if line.strip() else ""
+    return {} if program in ("srun", "salloc") else {"has_script": 1}
 
 
 def _columns(row: Mapping[str, str]) -> dict[str, str | int | float]:

@@ -16,8 +16,9 @@ from fairwatt.core.errors import ConfigError, GrammarError
 from fairwatt.slurm_plugins import explain as explaining
 from fairwatt.slurm_plugins import messages
 from fairwatt.slurm_plugins.commands import explain
-from fairwatt.slurm_plugins.explain import DEMO_SITE
+from fairwatt.slurm_plugins.explain import DEMO_SITE, submission
 from fairwatt.slurm_plugins.history import PastJob
+from fairwatt.slurm_plugins.jobdesc import parse
 from fairwatt.slurm_plugins.sbatch_flags import as_flags, job_fields, passed_over
 
 REPOSITORY = Path(__file__).parents[3]
@@ -143,6 +144,11 @@ def test_json(run):
     body = json.loads(run("--json", "--", "--gres=gpu:h10:1").output)
     assert body["decision"]["accepted"] is False
     assert body["decision"]["steps"][-1]["rejection"]["code"] == "FW302"
+
+
+def test_sbatchs_flags_are_those_of_a_batch_job():
+    fields, _ = submission(["--gpus=1"])
+    assert parse(fields).request.kind == "batch"
 
 
 def test_no_gpu_and_malformed(run):

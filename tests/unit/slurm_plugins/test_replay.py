@@ -51,7 +51,15 @@ def test_a_row_becomes_the_fields_that_the_hook_would_see():
         "tres_per_job": "gres/gpu:a100:2",
         "min_cpus": 4,
         "min_mem_per_node": 8192,
+        "has_script": 1,
     }
+
+
+@pytest.mark.parametrize(
+    ("line", "batch"), [("sbatch x", True), ("/usr/bin/srun -n1 x", False), ("salloc", False)]
+)
+def test_interactive_jobs_are_told_by_their_command(line, batch):
+    assert ("has_script" in fields(SubmitLine=line)) == batch
 
 
 def test_a_rewritten_job_is_judged_by_what_its_user_wrote():
