@@ -20,10 +20,14 @@ _DEEPEST_INCLUDE = 5
 
 @dataclass(frozen=True)
 class ConfLine:
-    """One line: where it stands, and its values by lower-case key."""
+    """One line: where it stands (`file:line`), its values by lower-case key, its text.
+
+    The text is without comments; continued lines are joined.
+    """
 
     place: str
     values: dict[str, str]
+    text: str = ""
 
 
 def read_conf(path: Path, *, depth: int = 0) -> Iterator[ConfLine]:
@@ -44,7 +48,7 @@ def read_conf(path: Path, *, depth: int = 0) -> Iterator[ConfLine]:
             yield from read_conf(path.parent / words[1], depth=depth + 1)
         else:
             pairs = {key.lower(): value.strip('"') for key, value in _PAIR.findall(line)}
-            yield ConfLine(f"{path}: line {number}", pairs)
+            yield ConfLine(f"{path}:{number}", pairs, line)
 
 
 def names_node(line: ConfLine, node: str) -> bool:

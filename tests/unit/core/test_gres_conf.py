@@ -100,7 +100,7 @@ def test_lines_without_node_name_are_for_all(tmp_path) -> None:
 @pytest.mark.parametrize(
     ("line", "text"),
     [
-        ("NodeName=gpu[01- Name=gpu File=/dev/nvidia0", "line 1"),
+        ("NodeName=gpu[01- Name=gpu File=/dev/nvidia0", r"gres\.conf:1: "),
         ("Name=gpu Count=many", "Count is no number"),
         ("include gres.conf", "too deep"),
         ("include absent.conf", "cannot be read"),
