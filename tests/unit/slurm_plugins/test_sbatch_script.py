@@ -46,7 +46,7 @@ def test_what_follows_the_script_is_the_scripts_own(tmp_path):
     script = tmp_path / "job.sh"
     script.write_text("#!/bin/sh\n#SBATCH --gres=gpu:1\n")
     fields, _ = submission([str(script), "--gres=gpu:9", "-n", "5"])
-    assert fields == {"tres_per_node": "gres/gpu:1"}
+    assert fields == {"tres_per_node": "gres/gpu:1", "has_script": 1}
 
 
 def test_a_script_begins_with_its_interpreter(tmp_path):
