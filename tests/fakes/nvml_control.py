@@ -8,6 +8,7 @@ from pathlib import Path
 
 from tests.fakes.gpu_load import STEP_MS, append, ceil_step, next_step
 from tests.fakes.mig_profiles import profile_facts
+from tests.fakes.nvml_conditions import Conditions
 from tests.fakes.nvml_truth import Truth, read_truth
 
 __all__ = ["FEATURES", "LIBRARY", "FakeNvml", "environment", "pci_slot"]
@@ -34,7 +35,7 @@ def environment(control: Path) -> dict[str, str]:
     return {"LD_LIBRARY_PATH": str(LIBRARY.parent), "FAIRWATT_FAKE_NVML": str(control)}
 
 
-class FakeNvml:
+class FakeNvml(Conditions):
     """The fake devices of one node.
 
     Facts that change an integral (power, utilisation, reset) take effect at the next 100 ms step,

@@ -9,6 +9,7 @@
 #include <time.h>
 
 #include "control.h"
+#include "versions.h"
 
 static pthread_mutex_t mutex = PTHREAD_MUTEX_INITIALIZER;
 static unsigned clients;      /* nvmlInit minus nvmlShutdown */
@@ -34,11 +35,13 @@ static void give(void)
     pthread_mutex_unlock(&mutex);
 }
 
-/* The function hangs for as long as the control file says; other threads go on meanwhile. */
+/* The function hangs for as long as the control file says; other threads go on meanwhile. A signal
+ * does not end it: a driver that hangs does not return for one either. */
 static void hang(int64_t delay_ms)
 {
     struct timespec delay = {delay_ms / 1000, delay_ms % 1000 * 1000000};
-    nanosleep(&delay, NULL);
+    while (nanosleep(&delay, &delay) != 0)
+        continue;
 }
 
 /* Kill this process, not another one, at the COUNTth call: the fact counts down in the file. */
@@ -89,6 +92,8 @@ nvmlReturn_t call_init(struct call *call, const char *function)
         return ret;
     if (!driver_answers())
         return NVML_ERROR_DRIVER_NOT_LOADED;
+    if (!versions_match())
+        return NVML_ERROR_LIB_RM_VERSION_MISMATCH;
     if (client_epoch != world.driver_epoch)
         clients = 0;
     client_epoch = world.driver_epoch;
@@ -182,4 +187,20 @@ nvmlReturn_t give_text(const char *text, char *buffer, unsigned size)
         return NVML_ERROR_INSUFFICIENT_SIZE;
     strcpy(buffer, text);
     return NVML_SUCCESS;
+}
+
+nvmlReturn_t give_number(struct call *call, nvmlReturn_t ret, unsigned *target, unsigned value)
+{
+    if (ret == NVML_SUCCESS)
+        *target = value;
+    return call_end(call, ret);
+}
+
+nvmlReturn_t give_condition(const char *function, nvmlDevice_t handle, enum condition what,
+                            unsigned *target)
+{
+    struct call call;
+    nvmlReturn_t ret = call_device(&call, function, handle, GPUS, target);
+    return give_number(&call, ret, target,
+                       ret ? 0 : (unsigned)condition(call.device, what, call.step_ms));
 }

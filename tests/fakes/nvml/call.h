@@ -36,5 +36,10 @@ int64_t call_next_step_ms(const struct call *call);
 
 /* Copy a text into the caller's buffer, INSUFFICIENT_SIZE if it does not fit. */
 nvmlReturn_t give_text(const char *text, char *buffer, unsigned size);
+/* End a call with a number. */
+nvmlReturn_t give_number(struct call *call, nvmlReturn_t ret, unsigned *target, unsigned value);
+/* A whole call on a GPU that gives one of its conditions. */
+nvmlReturn_t give_condition(const char *function, nvmlDevice_t handle, enum condition what,
+                            unsigned *target);
 
 #endif

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What a device is: names, numbers, place, memory, utilisation, temperature. */
+/* What a device is: names, numbers, place, memory, utilisation. */
 #define _GNU_SOURCE
 #include "call.h"
 
@@ -8,14 +8,6 @@
 #include <unistd.h>
 
 static const unsigned long long MIB = 1ull << 20;
-
-static nvmlReturn_t give_number(struct call *call, nvmlReturn_t ret, unsigned *target,
-                                unsigned value)
-{
-    if (ret == NVML_SUCCESS)
-        *target = value;
-    return call_end(call, ret);
-}
 
 EXPORT nvmlReturn_t nvmlDeviceGetName(nvmlDevice_t handle, char *name, unsigned size)
 {
@@ -80,13 +72,22 @@ static bool belongs(const struct device *part, const struct device *asked)
     return part->present && (part == asked || part->board == asked || shares);
 }
 
+/* By its processes, and what no process holds. */
+static int64_t used_mib_of(const struct device *part)
+{
+    int64_t used_mib = condition(part, MEMORY_HELD, 0);
+    for (size_t k = 0; k < part->process_count; k++)
+        if (part->processes[k].memory_mib > 0)
+            used_mib += part->processes[k].memory_mib;
+    return used_mib;
+}
+
 static unsigned long long used_bytes(const struct device *asked)
 {
     int64_t used_mib = 0;
     for (size_t i = 0; i < world.device_count; i++)
-        for (size_t k = 0; k < world.devices[i].process_count; k++)
-            if (belongs(&world.devices[i], asked) && world.devices[i].processes[k].memory_mib > 0)
-                used_mib += world.devices[i].processes[k].memory_mib;
+        if (belongs(&world.devices[i], asked))
+            used_mib += used_mib_of(&world.devices[i]);
     return (unsigned long long)used_mib * MIB;
 }
 
@@ -138,27 +139,6 @@ EXPORT nvmlReturn_t nvmlDeviceGetUtilizationRates(nvmlDevice_t handle, nvmlUtili
         util->gpu = (unsigned)track_value(&call.device->util[UTIL_GPU], call.step_ms);
         util->memory = (unsigned)track_value(&call.device->util[UTIL_MEMORY], call.step_ms);
     }
-    return call_end(&call, ret);
-}
-
-EXPORT nvmlReturn_t nvmlDeviceGetTemperature(nvmlDevice_t handle, unsigned sensor,
-                                             unsigned *temperature_c)
-{
-    struct call call;
-    nvmlReturn_t ret = call_device(&call, __func__, handle, GPUS, temperature_c);
-    if (ret == NVML_SUCCESS && sensor != 0)
-        ret = NVML_ERROR_INVALID_ARGUMENT;
-    return give_number(&call, ret, temperature_c, ret ? 0 : call.device->temperature_c);
-}
-
-EXPORT nvmlReturn_t nvmlDeviceGetTemperatureV(nvmlDevice_t handle, nvmlTemperature_v1_t *reading)
-{
-    struct call call;
-    nvmlReturn_t ret = call_device(&call, __func__, handle, GPUS, reading);
-    if (ret == NVML_SUCCESS && reading->version != NVML_TEMPERATURE_V1)
-        ret = NVML_ERROR_ARGUMENT_VERSION_MISMATCH;
-    if (ret == NVML_SUCCESS)
-        reading->temperature = (int)call.device->temperature_c;
     return call_end(&call, ret);
 }
 

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The energy counter, power, and the field values that repeat them. */
 #include "call.h"
+#include "condition_fields.h"
 
 #include <stdio.h>
 
@@ -71,27 +72,6 @@ EXPORT nvmlReturn_t nvmlDeviceGetPowerUsage(nvmlDevice_t handle, unsigned *power
     return call_end(&call, ret);
 }
 
-static nvmlReturn_t give_limit(struct call *call, const char *function, nvmlDevice_t handle,
-                               unsigned *limit_mw)
-{
-    nvmlReturn_t ret = call_device(call, function, handle, GPUS, limit_mw);
-    if (ret == NVML_SUCCESS)
-        *limit_mw = (unsigned)call->device->max_mw;
-    return call_end(call, ret);
-}
-
-EXPORT nvmlReturn_t nvmlDeviceGetEnforcedPowerLimit(nvmlDevice_t handle, unsigned *limit_mw)
-{
-    struct call call;
-    return give_limit(&call, __func__, handle, limit_mw);
-}
-
-EXPORT nvmlReturn_t nvmlDeviceGetPowerManagementLimit(nvmlDevice_t handle, unsigned *limit_mw)
-{
-    struct call call;
-    return give_limit(&call, __func__, handle, limit_mw);
-}
-
 static nvmlReturn_t check_scope(const struct device *gpu, unsigned scope)
 {
     if (scope >= NVML_POWER_SCOPE_COUNT)
@@ -131,7 +111,7 @@ static nvmlReturn_t give_scoped(const struct call *call, nvmlFieldValue_t *field
         return call->device->arch->average_power ? give_unsigned(field, average_power_mw(call))
                                                  : NVML_ERROR_NOT_SUPPORTED;
     default:
-        return give_unsigned(field, call->device->max_mw);
+        return give_unsigned(field, condition(call->device, POWER_ENFORCED, call->step_ms));
     }
 }
 
@@ -153,7 +133,7 @@ static nvmlReturn_t give_field(const struct call *call, nvmlFieldValue_t *field)
     case NVML_FI_DEV_POWER_CURRENT_LIMIT:
         return give_scoped(call, field);
     default:
-        return NVML_ERROR_NOT_SUPPORTED;
+        return give_condition_field(call, field);
     }
 }
 

@@ -12,7 +12,7 @@ enum { MAX_FIELDS = 16 };
 /* gpu UUID AT INDEX MINOR ARCH MEMORY_MIB MIG IDLE_MW MAX_MW COUNTER_START_MJ C2C PCI NAME... */
 static bool apply_gpu(char **f)
 {
-    struct device gpu = {.present = true, .temperature_c = 35};
+    struct device gpu = {.present = true, .temperature_c = USUAL_TEMPERATURE_C};
     gpu.arch = architecture_named(f[4]);
     bool valid = gpu.arch && !world_find(f[0]) && word(f[0], gpu.uuid) && number(f[1], &gpu.start_ms)
         && count_of(f[2], &gpu.index) && !world_gpu(gpu.index) && count_of(f[3], &gpu.minor)
@@ -173,6 +173,12 @@ static bool apply_kill(char **f)
         && world_rule(before ? RULE_KILL_BEFORE : RULE_KILL_AFTER, f[0], "*", count);
 }
 
+/* versions DRIVER NVML: what runs in the kernel, and what this library is. */
+static bool apply_versions(char **f)
+{
+    return word(f[0], world.driver_version) && word(f[1], world.nvml_version);
+}
+
 static const struct { const char *name; int fields; bool (*apply)(char **); } FACTS[] = {
     {"gpu", 13, apply_gpu},          {"kill", 3, apply_kill},
     {"power", 3, apply_power},       {"util", 7, apply_util},
@@ -189,6 +195,9 @@ static const struct { const char *name; int fields; bool (*apply)(char **); } FA
     {"remove-compute-instance", 1, fact_remove_compute_instance},
     {"clear-instances", 1, fact_clear_instances},
     {"profile", 11, fact_profile},   {"mig", 3, fact_mig},
+    {"condition", 3, fact_condition}, {"nvlink", 3, fact_nvlink},
+    {"nvlink-error", 4, fact_nvlink_error}, {"versions", 2, apply_versions},
+    {"healthy", 1, fact_healthy},
 };
 
 /* Split at blanks; the last of `fields` words takes the rest of the line. */

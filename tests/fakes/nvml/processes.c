@@ -46,16 +46,27 @@ EXPORT nvmlReturn_t nvmlDeviceGetComputeRunningProcesses_v3(nvmlDevice_t handle,
     return call_end(&call, ret);
 }
 
+static nvmlReturn_t give_none(const char *function, nvmlDevice_t handle, unsigned *count)
+{
+    struct call call;
+    nvmlReturn_t ret = call_device(&call, function, handle, ANY_DEVICE, count);
+    return give_number(&call, ret, count, 0);
+}
+
+/* No process of the fake draws pictures. */
+EXPORT nvmlReturn_t nvmlDeviceGetGraphicsRunningProcesses_v3(nvmlDevice_t handle, unsigned *count,
+                                                             nvmlProcessInfo_t *infos)
+{
+    (void)infos;
+    return give_none(__func__, handle, count);
+}
+
 /* No process of the fake ever goes through the MPS server. */
 EXPORT nvmlReturn_t nvmlDeviceGetMPSComputeRunningProcesses_v3(nvmlDevice_t handle, unsigned *count,
                                                                nvmlProcessInfo_t *infos)
 {
-    struct call call;
     (void)infos;
-    nvmlReturn_t ret = call_device(&call, __func__, handle, ANY_DEVICE, count);
-    if (ret == NVML_SUCCESS)
-        *count = 0;
-    return call_end(&call, ret);
+    return give_none(__func__, handle, count);
 }
 
 static nvmlReturn_t give_samples(const struct call *call, nvmlProcessUtilizationSample_t *samples,

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The library and the driver: opening, closing, versions, the list of GPUs. */
+/* The library and the driver: opening, closing, the list of GPUs. */
 #include "call.h"
 
 EXPORT nvmlReturn_t nvmlInitWithFlags(unsigned flags)
@@ -19,20 +19,6 @@ EXPORT nvmlReturn_t nvmlShutdown(void)
 {
     struct call call;
     return call_end(&call, call_shutdown(&call, __func__));
-}
-
-EXPORT nvmlReturn_t nvmlSystemGetDriverVersion(char *version, unsigned size)
-{
-    struct call call;
-    nvmlReturn_t ret = call_begin(&call, __func__);
-    return call_end(&call, ret != NVML_SUCCESS ? ret : give_text("580.95.05", version, size));
-}
-
-EXPORT nvmlReturn_t nvmlSystemGetNVMLVersion(char *version, unsigned size)
-{
-    struct call call;
-    nvmlReturn_t ret = call_begin(&call, __func__);
-    return call_end(&call, ret != NVML_SUCCESS ? ret : give_text("13.580.95.05", version, size));
 }
 
 EXPORT nvmlReturn_t nvmlDeviceGetCount_v2(unsigned *count)

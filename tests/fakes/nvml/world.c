@@ -45,6 +45,7 @@ void world_clear(void)
     world.device_count = world.gpu_instance_count = world.rule_count = 0;
     world.driver_unloaded = world.clock_stopped = false;
     world.driver_epoch = 0;
+    world.driver_version[0] = world.nvml_version[0] = '\0';
 }
 
 struct device *world_add_device(void)

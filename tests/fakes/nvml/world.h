@@ -3,11 +3,12 @@
 #ifndef FAKE_NVML_WORLD_H
 #define FAKE_NVML_WORLD_H
 
+#include "condition.h"
 #include "track.h"
 
 enum { MAX_PROFILES = 12, MAX_STARTS = 8, MAX_GPU_INSTANCES = 1024 };
 enum { MAX_DEVICES = 1024, MAX_PROCESSES = 64, MAX_RULES = 256, MAX_MIG = 7, NAME_SIZE = 96 };
-enum { STEP_MS = 100, AVERAGE_MS = 1000 };
+enum { STEP_MS = 100, AVERAGE_MS = 1000, USUAL_TEMPERATURE_C = 35 };
 enum util { UTIL_GPU, UTIL_MEMORY, UTIL_SM, UTIL_OCCUPANCY, UTIL_DRAM, UTIL_COUNT };
 enum health { HEALTHY, LOST, NEEDS_RESET };
 enum rule_kind { RULE_HIDE, RULE_FAIL, RULE_SLOW, RULE_KILL_BEFORE, RULE_KILL_AFTER };
@@ -42,6 +43,7 @@ struct device {
     struct track power, util[UTIL_COUNT];
     struct process processes[MAX_PROCESSES];
     size_t process_count;
+    struct conditions conditions;
     /* GPU only */
     int64_t start_ms, counter_start_mj, idle_mw, max_mw;
     struct track resets; /* a step for each counter reset; values are not used */
@@ -74,6 +76,7 @@ struct world {
     size_t gpu_instance_count;
     struct rule rules[MAX_RULES];
     size_t rule_count;
+    char driver_version[NAME_SIZE], nvml_version[NAME_SIZE]; /* "": as usual */
     bool driver_unloaded;
     struct track driver_loads; /* a step for each load after the first */
     unsigned driver_epoch;

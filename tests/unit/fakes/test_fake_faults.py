@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 from __future__ import annotations
 
+import signal
 import threading
 import time
 
@@ -144,3 +145,17 @@ def test_a_slow_call_hangs_alone(fake, nvml, gpus):
     fake.slow("nvmlDeviceGetPowerUsage", 0)
     ask()
     assert took[1] < 0.4
+
+
+def test_a_signal_does_not_end_a_hang(fake, nvml, gpus):
+    fake.slow("nvmlDeviceGetPowerUsage", 300)
+    handle = nvml.nvmlDeviceGetHandleByIndex(0)
+    before = signal.signal(signal.SIGALRM, lambda *_: None)
+    try:
+        signal.setitimer(signal.ITIMER_REAL, 0.05)
+        started = time.monotonic()
+        nvml.nvmlDeviceGetPowerUsage(handle)
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, before)
+    assert time.monotonic() - started >= 0.3

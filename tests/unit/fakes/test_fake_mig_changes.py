@@ -7,7 +7,9 @@ import os
 import signal
 import subprocess
 import sys
+import tempfile
 import textwrap
+from pathlib import Path
 
 import pytest
 
@@ -21,6 +23,7 @@ from tests.fakes.mig_calls import (
     placements,
     profile_id,
 )
+from tests.fakes.nvml_control import FakeNvml
 
 pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="NVML lets only root change MIG")
 
@@ -336,6 +339,55 @@ def test_killed_in_between_leaves_what_was_done(
     assert orphans(nvml, gpu, 9) == orphaned
     fake.clear_instances(board.uuid)
     assert child(fake, TWO_INSTANCES).returncode == 0  # it kills once
+
+
+GRAB = """
+    import pynvml
+    pynvml.nvmlInit()
+    gpu, count = pynvml.nvmlDeviceGetHandleByIndex(0), 0
+    try:
+        while True:
+            made = pynvml.nvmlDeviceCreateGpuInstance(gpu, 19)
+            pynvml.nvmlGpuInstanceCreateComputeInstance(made, 0)
+            count += 1
+    except pynvml.NVMLError_InsufficientResources:
+        print(count)
+"""
+
+
+def test_two_processes_at_once_share_the_seven_slices(fake, nvml, gpu):
+    grabbing = [
+        subprocess.Popen(
+            [sys.executable, "-c", textwrap.dedent(GRAB)],
+            env={**os.environ, **fake.env},
+            stdout=subprocess.PIPE,
+            text=True,
+        )
+        for _ in range(2)
+    ]
+    counts = [int(each.communicate()[0]) for each in grabbing]
+    assert sum(counts) == 7
+    assert len(set(mig_uuids(nvml, gpu))) == 7
+
+
+def test_only_root_changes_mig(fake, board):
+    script = """
+        import os, pynvml
+        pynvml.nvmlInit()
+        gpu = pynvml.nvmlDeviceGetHandleByIndex(0)
+        os.seteuid(65534)
+        for call in (lambda: pynvml.nvmlDeviceCreateGpuInstance(gpu, 19),
+                     lambda: pynvml.nvmlDeviceSetMigMode(gpu, 0)):
+            try:
+                call()
+            except pynvml.NVMLError_NoPermission:
+                print("no")
+    """
+    with tempfile.TemporaryDirectory() as folder:  # tmp_path is closed to other users
+        Path(folder).chmod(0o755)
+        open_to_all = FakeNvml(Path(folder) / "control")
+        open_to_all.path.write_text(fake.path.read_text())
+        assert child(open_to_all, script).stdout == "no\nno\n"
 
 
 def test_uuids_do_not_depend_on_the_process(library, fake, board, tmp_path):
