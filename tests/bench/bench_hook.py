@@ -47,6 +47,7 @@ class Sample:
 
     rates: list[float] = field(default_factory=list)
     times_us: list[float] = field(default_factory=list)
+    refused: int = 0
 
     @property
     def rate(self) -> float:
@@ -87,8 +88,8 @@ class Bench:
         self._rows = rows
         self._next = 0
 
-    def submit(self, each: int = EACH) -> tuple[float, list[float]]:
-        """Let the clients submit `each`; return submissions per second and latencies in µs."""
+    def submit(self, each: int = EACH) -> tuple[float, list[float], int]:
+        """Let the clients submit `each`; return jobs per second, latencies in µs, jobs refused."""
         begin = self._next
         self._next += each * CLIENTS
 
@@ -99,9 +100,9 @@ class Bench:
 
         with ThreadPoolExecutor(CLIENTS) as pool:
             answers = list(pool.map(one, range(CLIENTS)))
-        span_ns = max(end for _, end, *_ in answers) - min(start for start, *_ in answers)
-        times = [ns / 1000 for _, _, *each_ns in answers for ns in each_ns]
-        return len(times) / (span_ns / 1e9), times
+        firsts, lasts, refused = zip(*(answer[:3] for answer in answers), strict=True)
+        times = [ns / 1000 for answer in answers for ns in answer[3:]]
+        return len(times) / ((max(lasts) - min(firsts)) / 1e9), times, sum(refused)
 
     def compare(self, hooks: Sequence[str], rounds: int, each: int = EACH) -> dict[str, Sample]:
         """Let hooks take turns, each round in another order; the same jobs in each turn."""
@@ -114,9 +115,10 @@ class Bench:
                 self.cluster.use_hook(POLICYD[hook])
                 self.submit(2)  # loads the script, opens the connection
                 self._next = begin
-                rate, times = self.submit(each)
+                rate, times, refused = self.submit(each)
                 samples[hook].rates.append(rate)
                 samples[hook].times_us += times
+                samples[hook].refused += refused
         return samples
 
     def timeouts(self) -> int:
@@ -130,7 +132,7 @@ def bench() -> Iterator[Bench]:
     with temporary_root() as root:
         client = build_client(root)
         rows = root / "jobs"
-        rows.write_text("".join(f"{job.row()}\n" for job in jobs(20_000)))
+        rows.write_text("".join(f"{job.row()}\n" for job in jobs(20_000, needs=False)))
         with BenchCluster(root / "c", BenchSite(1000, 20), every_rule()) as cluster:
             cluster.start_policyd_named("policyd")
             cluster.start_policyd_named("policyd-plain", memo_entries=0)
@@ -155,13 +157,15 @@ def show(title: str, samples: dict[str, Sample]) -> None:
     """Print one comparison: rates, latencies, and each hook's part of trivial Lua's rate."""
     print(f"\n{title}")
     print(
-        f"  {'hook':<18}{'submits':>8}{'per s':>7}{'p50 µs':>8}{'p99 µs':>8}{'max µs':>8}  ratio"
+        f"  {'hook':<18}{'submits':>8}{'refused':>8}{'per s':>7}{'p50 µs':>8}{'p99 µs':>8}{'max µs':>8}  ratio"
     )
     for hook, got in samples.items():
         times = [got.percentile_us(50), got.percentile_us(99), max(got.times_us)]
         figures = "".join(f"{value:>8.0f}" for value in times)
         ratio = "" if hook == TRIVIAL else f"  {Ratio.of(got, samples[TRIVIAL])}"
-        print(f"  {hook:<18}{len(got.times_us):>8}{got.rate:>7.0f}{figures}{ratio}")
+        print(
+            f"  {hook:<18}{len(got.times_us):>8}{got.refused:>8}{got.rate:>7.0f}{figures}{ratio}"
+        )
 
 
 def show_decisions(run: Bench) -> dict[str, int]:
@@ -170,7 +174,7 @@ def show_decisions(run: Bench) -> dict[str, int]:
     for name, pong in pongs.items():
         hits = pong["memo_hits"] / max(1, pong["judged"])
         print(
-            f"  {name}: {pong['judged']} jobs judged, {hits:.0%} from the memo,"
+            f"  {name}: {pong['judged']} jobs judged, {hits:.0%} of them from the memo,"
             f" a decision took p50 {pong['p50_us']} µs, p99 {pong['p99_us']} µs"
         )
     print(f"  deadlines of {SITE_DEADLINE_MS} ms missed so far: {run.timeouts()}")
@@ -180,14 +184,14 @@ def show_decisions(run: Bench) -> dict[str, int]:
 def outage(run: Bench, what: str, seconds: float) -> float:
     """Measure with a policyd that does not answer; return the part of trivial Lua's rate."""
     run.cluster.use_hook(None)
-    before, _ = run.submit(150)
+    before, *_ = run.submit(150)
     run.cluster.use_hook("policyd")
     run.submit(2)
     started = run.timeouts()
     each = max(EACH, int(before * seconds / CLIENTS))
-    rate, times = run.submit(each)
+    rate, times, _ = run.submit(each)
     run.cluster.use_hook(None)
-    after, _ = run.submit(150)
+    after, *_ = run.submit(150)
     ratio = rate / ((before + after) / 2)
     print(
         f"\npolicyd {what}: {len(times)} submits, {rate:.0f} per s, {ratio:.2f} of trivial Lua's;"

@@ -29,6 +29,7 @@ from fairwatt.core.unix_socket import ask_line
 from fairwatt.slurm_plugins.facts import encode
 from fairwatt.slurm_plugins.lineserver import LineServer
 from fairwatt.slurm_plugins.site import Facts
+from tests.bench.policy import every_rule
 from tests.bench.requests import jobs, wire_line
 from tests.bench.sites import BenchSite
 from tests.lab.waiting import await_value
@@ -62,7 +63,7 @@ def policyd(folder: Path, facts: Facts, memo_entries: int) -> Iterator[tuple[int
         f'[policyd]\nsocket = "{path}"\nrefresh_s = 1\nmemo_entries = {memo_entries}\n'
         f'policy_file = "{folder}/policy.toml"\njournal_dir = "{folder}/journal"\n'
     )
-    (folder / "policy.toml").write_text("")
+    (folder / "policy.toml").write_text(every_rule())
     argv = [sys.executable, "-m", "tests.bench.policyd_of_file"]
     process = subprocess.Popen([*argv, str(folder / "facts.json"), str(config)])
     try:
@@ -177,7 +178,7 @@ def main() -> int:
     parser.add_argument("--requests", type=int, default=20_000)
     asked = parser.parse_args()
     facts = BenchSite(asked.nodes, asked.partitions).facts()
-    lines = [wire_line(job, serial) for serial, job in enumerate(jobs(asked.requests))]
+    lines = [wire_line(job, serial) for serial, job in enumerate(jobs(asked.requests, needs=True))]
     echo = quantiles(echo_times(lines), n=100)
     print(
         f"{asked.nodes} nodes, {asked.partitions} partitions, {len(lines)} requests of which "

@@ -14,26 +14,39 @@ SCRIPTS_PER_USER = 4
 ONCE = 0.1
 """So many jobs have a time limit of their own, as those of parameter scans have."""
 
-GRES = (
-    ("gpu:1", 14),
-    ("gpu:2", 4),
-    ("gpu:4", 3),
-    ("gpu:a100:1", 12),
-    ("gpu:a100:2", 6),
-    ("gpu:a100:4", 8),
-    ("gpu:h100:1", 8),
-    ("gpu:h100:8", 6),
-    ("gpu:a40:1", 5),
-    ("gpu:l40s:2", 4),
-    ("gpu:20gb:1", 8),
-    ("gpu:40gb:1", 5),
-    ("gpu:80gb:2", 3),
-    ("gpu:a100_1g.5gb:1", 5),
-    ("gpu:h100_3g.40gb:1", 3),
-    ("gpu:A100:1", 2),
-    ("gpu:v100:1", 1),
+PLAIN = (
+    ("gpu:1", "", 12),
+    ("gpu:1", "gpu", 8),
+    ("gpu:2", "", 5),
+    ("gpu:4", "all", 4),
+    ("gpu:a100:1", "", 10),
+    ("gpu:a100:1", "only-ga", 5),
+    ("gpu:a100:2", "gpu", 6),
+    ("gpu:a100:4", "all", 8),
+    ("gpu:h100:1", "", 8),
+    ("gpu:h100:8", "gpu", 6),
+    ("gpu:a40:1", "", 5),
+    ("gpu:l40s:2", "all", 4),
+    ("gpu:a100:1", "dept003", 5),
+    ("gpu:a100_1g.5gb:1", "mig", 6),
+    ("gpu:a100_3g.20gb:1", "mig", 3),
+    ("gpu:h100_3g.40gb:1", "mig", 4),
+    ("gpu:h100_1g.10gb:2", "all", 2),
 )
-PARTITIONS = (("", 50), ("gpu", 25), ("all", 10), ("dept003", 5), ("only-ga", 5), ("mig", 5))
+"""GRES, partition, weight: requests that Slurm takes by itself too."""
+
+NEEDS = (
+    ("gpu:20gb:1", "", 8),
+    ("gpu:40gb:1", "", 5),
+    ("gpu:80gb:2", "gpu", 3),
+    ("gpu:A100:1", "gpu", 2),
+    ("gpu:a100|h100:1", "", 4),
+    ("gpu:hopper:1", "gpu", 2),
+    ("gpu:v100:1", "", 1),
+    ("gpu:h100:1", "only-ga", 2),
+)
+"""Requests that only our hook understands, or refuses."""
+
 LIMITS_MIN = (30, 60, 120, 240, 480, 720, 1440, 2880, 4320, 7200)
 CPUS = (1, 2, 4, 8, 16)
 
@@ -48,23 +61,30 @@ class BenchJob:
     limit_min: int
     cpus: int
 
+    @property
+    def tres(self) -> str:
+        """What Slurm 22.05 has in tres_per_node."""
+        return f"gres:{self.gres}"
+
     def row(self) -> str:
         """As the C client reads it."""
-        return f"{self.uid} {self.gres} {self.partition or '-'} {self.limit_min} {self.cpus}"
+        return f"{self.uid} {self.tres} {self.partition or '-'} {self.limit_min} {self.cpus}"
 
 
-def jobs(count: int, seed: int = 4) -> list[BenchJob]:
-    """So many jobs in the order in which they come; the same for the same seed."""
+def jobs(count: int, *, needs: bool, seed: int = 4) -> list[BenchJob]:
+    """So many jobs in the order in which they come; `needs`: also what only our hook reads."""
     dice = random.Random(seed)
+    choices = (*PLAIN, *NEEDS) if needs else PLAIN
     scripts = [
-        [_script(dice, uid) for _ in range(SCRIPTS_PER_USER)] for uid in range(1, USERS + 1)
+        [_script(dice, uid, choices) for _ in range(SCRIPTS_PER_USER)]
+        for uid in range(1, USERS + 1)
     ]
     return [_submission(dice, scripts) for _ in range(count)]
 
 
 def wire_line(job: BenchJob, serial: int) -> bytes:
     """The job as the hook sends it on Slurm 22.05, but for fields that nobody set."""
-    fields: dict[str, str | int] = {"tres_per_node": f"gres:{job.gres}"}
+    fields: dict[str, str | int] = {"tres_per_node": job.tres}
     if job.partition:
         fields["partition"] = job.partition
     fields |= {"std_in": "/dev/null", "user_id": job.uid, "cpus_per_task": job.cpus}
@@ -79,10 +99,9 @@ def wire_line(job: BenchJob, serial: int) -> bytes:
     return json.dumps(query, separators=(",", ":")).encode() + b"\n"
 
 
-def _script(dice: random.Random, uid: int) -> BenchJob:
-    return BenchJob(
-        uid, _one(dice, GRES), _one(dice, PARTITIONS), dice.choice(LIMITS_MIN), dice.choice(CPUS)
-    )
+def _script(dice: random.Random, uid: int, choices: tuple[tuple[str, str, int], ...]) -> BenchJob:
+    (gres, partition, _), *_ = dice.choices(choices, [weight for *_, weight in choices])
+    return BenchJob(uid, gres, partition, dice.choice(LIMITS_MIN), dice.choice(CPUS))
 
 
 def _submission(dice: random.Random, scripts: list[list[BenchJob]]) -> BenchJob:
@@ -93,8 +112,3 @@ def _submission(dice: random.Random, scripts: list[list[BenchJob]]) -> BenchJob:
         limit_min = dice.randrange(1, 7 * 1440)
         return BenchJob(job.uid, job.gres, job.partition, limit_min, job.cpus)
     return job
-
-
-def _one(dice: random.Random, choices: tuple[tuple[str, int], ...]) -> str:
-    names, weights = zip(*choices, strict=True)
-    return str(dice.choices(names, weights)[0])

@@ -2,10 +2,10 @@
 /*
  * submit-client FILE FIRST STEP COUNT: submits COUNT batch jobs one after the other from one
  * process: the lines FIRST, FIRST+STEP, ... of FILE, from its start again at its end. A line is
- * `UID GRES PARTITION MINUTES CPUS`, PARTITION "-" for none. Prints the first start and the last
- * end on the monotonic clock, then each submission's time, all in ns, one a line. Run by root, for
- * jobs of any user. The jobs begin at a midnight in a year, so that nothing is scheduled. A job that is refused
- * counts like any other.
+ * `UID TRES PARTITION MINUTES CPUS`, PARTITION "-" for none. Prints the first start and the last
+ * end on the monotonic clock in ns, how many jobs were refused, then each submission's time in
+ * ns, one a line. Run by root, for jobs of any user. The jobs begin at a midnight in a year, so
+ * that nothing is scheduled and equal jobs are equal all day.
  */
 #include <errno.h>
 #include <slurm/slurm.h>
@@ -61,7 +61,7 @@ static int submit(const struct row *row)
         job.partition = (char *)row->partition;
     job.time_limit = row->minutes;
     job.cpus_per_task = row->cpus;
-    job.begin_time = (time(NULL) / 86400 + 365) * 86400; /* equal jobs are equal all day */
+    job.begin_time = (time(NULL) / 86400 + 365) * 86400;
     int failed = slurm_submit_batch_job(&job, &answer);
     if (!failed)
         slurm_free_submit_response_response_msg(answer);
@@ -93,7 +93,7 @@ int main(int argc, char **argv)
             last_error = error;
         }
     }
-    printf("%lld\n%lld\n", first_ns, now_ns());
+    printf("%lld\n%lld\n%d\n", first_ns, now_ns(), refused);
     for (int i = 0; i < count; i++)
         printf("%lld\n", took_ns[i]);
     if (refused)
