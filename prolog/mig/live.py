@@ -29,6 +29,14 @@ class LiveInstance:
     slices: int | None = None
     memory_mib: int | None = None
 
+    @property
+    def seen_profile(self) -> str:
+        """The profile as slurmd works it out from NVML's slices and memory."""
+        if self.slices is None or self.memory_mib is None:
+            return self.profile or "unknown"
+        # roundl() rounds halves up, Python's round() to even.
+        return f"{self.slices}g.{int(self.memory_mib / 1024 + 0.5)}gb"
+
 
 @dataclass(frozen=True)
 class LiveGpu:

@@ -18,7 +18,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from fairwatt.core.catalogue import Catalogue, GpuModel
-from fairwatt.prolog.mig.live import LiveGpu, LiveInstance
+from fairwatt.prolog.mig.live import LiveGpu
 
 __all__ = ["Spelling", "detected_name", "detected_names", "normalised", "slice_word"]
 
@@ -39,7 +39,7 @@ def detected_names(gpu: LiveGpu) -> list[str]:
     if not gpu.mig:
         return [detected_name(gpu.name)]
     usable = [each for each in gpu.instances if each.ci is not None]
-    return [detected_name(gpu.name, _profile(each)) for each in usable]
+    return [detected_name(gpu.name, each.seen_profile) for each in usable]
 
 
 def normalised(types: Iterable[str | None], detected: Sequence[str]) -> list[str | None]:
@@ -133,10 +133,3 @@ def _tail(detected: str, words: Iterable[str]) -> str:
         if word and place >= 0:
             return detected[place:]
     return detected.removeprefix("nvidia_")
-
-
-def _profile(instance: LiveInstance) -> str:
-    if instance.slices is not None and instance.memory_mib is not None:
-        # roundl() rounds halves up, Python's round() to even.
-        return f"{instance.slices}g.{int(instance.memory_mib / 1024 + 0.5)}gb"
-    return instance.profile or "unknown"
