@@ -8,7 +8,6 @@ from importlib.metadata import version
 
 import click
 
-from fairwatt.accounting.agent.boot import read_boot_id, read_boot_ms
 from fairwatt.accounting.agent.daemon import Daemon
 from fairwatt.accounting.agent.inbox import Inbox
 from fairwatt.accounting.agent.journal import Journal
@@ -17,6 +16,7 @@ from fairwatt.accounting.agent.nvml import NvmlSource
 from fairwatt.accounting.agent.records import Origin
 from fairwatt.accounting.agent.settings import AgentSettings, agent_settings
 from fairwatt.core import config, logs, munge
+from fairwatt.core.boot import read_boot_id, read_boot_ms
 from fairwatt.core.catalogue import load_catalogue
 from fairwatt.core.errors import SpoolError
 from fairwatt.core.post import Answer, post_events
