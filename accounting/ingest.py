@@ -215,7 +215,7 @@ def _window(connection: sqlite3.Connection, event: WindowClosed) -> None:
     _check_conserving(event)
     _check_apart(connection, event)
     connection.execute(
-        "INSERT INTO window VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)",
+        "INSERT INTO window VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
         (
             event.device,
             event.t0_ms,
@@ -226,6 +226,7 @@ def _window(connection: sqlite3.Connection, event: WindowClosed) -> None:
             event.unallocated_active_mj,
             event.flags,
             event.method,
+            event.clock_mhz,
         ),
     )
     for share in event.shares:

@@ -246,6 +246,33 @@ def m006_decisions(db: Database) -> None:
     )
 
 
+@migrations()
+def m007_pace(db: Database) -> None:
+    """Clocks by window, and how each run's GPUs kept pace: of the run, and of each of its ranks.
+
+    `lag_permille` is how far `metric` lay below the peers' median while the rank was slow.
+    """
+    _execute_all(
+        db,
+        "ALTER TABLE window ADD COLUMN clock_mhz INTEGER",
+        """CREATE TABLE run_pace (
+            run_id INTEGER PRIMARY KEY REFERENCES run ON DELETE CASCADE,
+            state TEXT NOT NULL, ranks INTEGER NOT NULL, compared INTEGER NOT NULL,
+            steps INTEGER NOT NULL, step_s INTEGER NOT NULL, swing_permille INTEGER
+        ) STRICT""",
+        """CREATE TABLE rank_pace (
+            run_id INTEGER NOT NULL REFERENCES run ON DELETE CASCADE,
+            device_uuid TEXT NOT NULL, instance_uuid TEXT NOT NULL, node TEXT NOT NULL,
+            kind TEXT NOT NULL, whole INTEGER NOT NULL, steps INTEGER NOT NULL,
+            util_permille INTEGER, power_mw INTEGER, clock_mhz INTEGER, last_ts INTEGER,
+            metric TEXT, lag_permille INTEGER, slow_steps INTEGER,
+            from_ts INTEGER, until_ts INTEGER,
+            PRIMARY KEY (run_id, device_uuid, instance_uuid)
+        ) STRICT, WITHOUT ROWID""",
+        "CREATE INDEX rank_pace_last ON rank_pace (last_ts) WHERE whole AND steps >= 3",
+    )
+
+
 def _execute_all(db: Database, *statements: str) -> None:
     for statement in statements:
         db.execute(statement)

@@ -15,10 +15,12 @@ from zoneinfo import ZoneInfo
 from sqlite_utils import Database
 
 from fairwatt.accounting.days import cut, hour_pieces
+from fairwatt.accounting.failslow_store import write_pace
+from fairwatt.accounting.pieces import NodeRun, Piece
 from fairwatt.accounting.runs import mark_days
 from fairwatt.accounting.store import transaction
 
-__all__ = ["EDGE_S", "Piece", "best_run", "settle"]
+__all__ = ["EDGE_S", "best_run", "settle"]
 
 JOIN_SLACK_S = 60
 """Slurm's and the node's idea of a run's start and end may differ by this much."""
@@ -30,22 +32,7 @@ prolog or epilog may lie on the other side of midnight. What is farther is a str
 
 BATCH = 500
 
-NodeRun = tuple[str, int, int]
 HourRow = tuple[int, int, int, int, int, int, int]
-
-
-@dataclass(frozen=True)
-class Piece:
-    """One run's part of one window of one hold; energies None where the window is unknown."""
-
-    device: str
-    t0_ms: int
-    t1_ms: int
-    idle_mj: int | None
-    active_mj: int | None
-    util_permille: int | None
-    flags: int
-    method: str
 
 
 @dataclass
@@ -168,12 +155,14 @@ def _recompute(connection: sqlite3.Connection, run_id: int, zone: ZoneInfo) -> N
     held = {device: node for node_run in node_runs for device, node in _held(connection, node_run)}
     _write_energy(connection, run_id, pieces, held)
     _write_hours(connection, run_id, pieces, zone)
+    write_pace(connection, run_id, node_runs, pieces)
 
 
 def _pieces(connection: sqlite3.Connection, node_run: NodeRun) -> list[Piece]:
     measured = connection.execute(
         "SELECT s.device_uuid, w.t0_ms, w.t1_ms, s.idle_mj, s.active_mj, s.util_permille,"
-        " w.flags, w.method FROM window_share s JOIN window w USING (device_uuid, t0_ms)"
+        " w.flags, w.method, s.instance_uuid, w.clock_mhz"
+        " FROM window_share s JOIN window w USING (device_uuid, t0_ms)"
         " WHERE s.node = ? AND s.job_id = ? AND s.run_start_ms = ?"
         " ORDER BY s.device_uuid, w.t0_ms, s.instance_uuid",
         node_run,

@@ -112,10 +112,15 @@ class RunEnded(msgspec.Struct, frozen=True, kw_only=True, tag="run_ended"):
     closed_by: str
 
 
-class WindowClosed(msgspec.Struct, frozen=True, kw_only=True, tag="window_closed"):
+# Without omit_defaults a window that an older agent sends again would be written in other words
+# than those the store has, and be refused.
+class WindowClosed(
+    msgspec.Struct, frozen=True, kw_only=True, tag="window_closed", omit_defaults=True
+):
     """One device between two readings: measured = Σ shares + unallocated, exactly, in mJ.
 
     `measured_mj` None means unknown; then there are no shares and both unallocated parts are None.
+    `clock_mhz` is the mean SM clock while the device was busy, None where it was not or not read.
     """
 
     node: str
@@ -130,6 +135,7 @@ class WindowClosed(msgspec.Struct, frozen=True, kw_only=True, tag="window_closed
     shares: tuple[Share, ...]
     flags: Int64
     method: str
+    clock_mhz: Int64 | None = None
 
 
 class RuleNote(msgspec.Struct, frozen=True, array_like=True):

@@ -285,7 +285,7 @@ def _idle_windows(
         idle_mj = max(0, pool.idle_w * 1000 * free_s // of)
         yield (
             board_uuid(university, node, board), start_ts * 1000, end_ts * 1000, node,
-            idle_mj, idle_mj, 0, 0, "invented",
+            idle_mj, idle_mj, 0, 0, "invented", None,
         )  # fmt: skip
 
 

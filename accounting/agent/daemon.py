@@ -257,4 +257,8 @@ def _observed(
             fault = str(error)
     order = sorted(names)
     samples = tuple(source.read(order))
-    return Observation(devices, samples, source.utilisation(order) if with_utils else None, fault)
+    if not with_utils:
+        return Observation(devices, samples, None, fault)
+    return Observation(
+        devices, samples, source.utilisation(order), fault, clocks=source.clocks(order)
+    )

@@ -296,7 +296,8 @@ class Keeper:
             device = self.devices.get(sample.device)
             if device is not None and (device.mig_enabled or not at_hook):
                 utils = (seen.utils or {}).get(sample.device, {})
-                self._usage.add(sample.device, sample.t_ms, utils)
+                clock_mhz = None if at_hook else seen.clocks.get(sample.device)
+                self._usage.add(sample.device, sample.t_ms, utils, clock_mhz)
 
     def _catch_resets(self, readings: dict[str, Reading]) -> set[str]:
         """Close windows of counters that fell with the reading before; return the devices."""
@@ -351,6 +352,7 @@ class Keeper:
                 self.ship_soon = True
         return durable
 
+            self._usage.clock_mhz(reading.device),
     def _log_end(self, event: RunEnded) -> None:
         if event.closed_by not in ("epilog", "inbox"):
             _log.warning(

@@ -70,6 +70,22 @@ class NvmlSource:
         """Return utilisation in thousandths: GPM per instance under MIG, else NVML's rate."""
         return {uuid: self._utils(uuid) for uuid in devices if uuid in self._devices}
 
+    def clocks(self, devices: Sequence[str]) -> dict[str, int]:
+        """Return the SM clock in MHz of each device that tells it; one call for each."""
+        known = ((uuid, self._clock(uuid)) for uuid in devices if uuid in self._devices)
+        return {uuid: mhz for uuid, mhz in known if mhz is not None}
+
+    def _clock(self, uuid: str) -> int | None:
+        handle = self._devices[uuid][1]
+        try:
+            mhz = self._offered(
+                "clock", uuid, pynvml.nvmlDeviceGetClockInfo, handle, pynvml.NVML_CLOCK_SM
+            )
+        except pynvml.NVMLError as error:
+            self._note(error)
+            return None
+        return None if mhz is None else int(mhz)
+
     def _start(self) -> None:
         if not self._ready:
             pynvml.nvmlInit()

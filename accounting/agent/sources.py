@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Protocol
 
 from fairwatt.core.records import Device
@@ -45,12 +45,19 @@ class Source(Protocol):
     def utilisation(self, devices: Sequence[str]) -> Utilisation:
         """Return what is known about utilisation now. Never raises."""
 
+    def clocks(self, devices: Sequence[str]) -> Mapping[str, int]:
+        """Return the SM clocks in MHz that can be read now, by device. Never raises."""
+
 
 @dataclass(frozen=True)
 class Observation:
-    """What one visit to the source gave; `devices` None: it could not be asked, see `fault`."""
+    """What one visit to the source gave; `devices` None: it could not be asked, see `fault`.
+
+    `clocks` are asked for with the utilisation.
+    """
 
     devices: tuple[Device, ...] | None
     samples: tuple[Sample, ...] = ()
     utils: Utilisation | None = None
     fault: str | None = None
+    clocks: Mapping[str, int] = field(default_factory=dict)

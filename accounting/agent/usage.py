@@ -1,39 +1,60 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Mean utilisation of each device and instance since its window opened, weighted by time."""
+"""Mean utilisation and clock of each device since its window opened, weighted by time."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 
-__all__ = ["Usage"]
+__all__ = ["BUSY_PERMILLE", "Usage"]
+
+BUSY_PERMILLE = 100
+"""From this utilisation on a clock says something: a GPU without work lowers it."""
+
+_Sum = tuple[int, int]
+"""Value × ms, and ms."""
 
 
 class Usage:
-    """Collects samples in thousandths; a sample speaks for the time since the one before it."""
+    """Collects samples; a sample speaks for the time since the one before it."""
 
     def __init__(self) -> None:
         self._marks: dict[str, int] = {}
-        self._sums: dict[str, dict[str, tuple[int, int]]] = {}
+        self._sums: dict[str, dict[str, _Sum]] = {}
+        self._clocks: dict[str, _Sum] = {}
 
     def open(self, device: str, t_ms: int) -> None:
         """Begin a window of `device`: forget its samples."""
         self._marks[device] = t_ms
         self._sums[device] = {}
+        self._clocks.pop(device, None)
 
-    def add(self, device: str, t_ms: int, utils: Mapping[str, int]) -> None:
-        """Take one sample by instance UUID ("" = board) at `t_ms`."""
+    def add(
+        self, device: str, t_ms: int, utils: Mapping[str, int], clock_mhz: int | None = None
+    ) -> None:
+        """Take one sample at `t_ms`: thousandths by instance UUID ("" = board), the SM clock."""
         dt_ms = t_ms - self._marks.get(device, t_ms)
         if dt_ms <= 0:
             return
         self._marks[device] = t_ms
         sums = self._sums.setdefault(device, {})
         for instance, permille in utils.items():
-            weighted, known_ms = sums.get(instance, (0, 0))
-            sums[instance] = (weighted + permille * dt_ms, known_ms + dt_ms)
+            sums[instance] = _more(sums.get(instance), permille, dt_ms)
+        if clock_mhz is not None and max(utils.values(), default=0) >= BUSY_PERMILLE:
+            self._clocks[device] = _more(self._clocks.get(device), clock_mhz, dt_ms)
 
     def means(self, device: str) -> dict[str, int]:
         """Return the mean of each instance that has samples; the others are unknown."""
-        return {
-            instance: (2 * weighted + known_ms) // (2 * known_ms)
-            for instance, (weighted, known_ms) in self._sums.get(device, {}).items()
-        }
+        return {instance: _mean(*one) for instance, one in self._sums.get(device, {}).items()}
+
+    def clock_mhz(self, device: str) -> int | None:
+        """Return the mean SM clock of the device's busy samples, None without one."""
+        return _mean(*self._clocks[device]) if device in self._clocks else None
+
+
+def _more(before: _Sum | None, value: int, dt_ms: int) -> _Sum:
+    weighted, known_ms = before or (0, 0)
+    return weighted + value * dt_ms, known_ms + dt_ms
+
+
+def _mean(weighted: int, known_ms: int) -> int:
+    return (2 * weighted + known_ms) // (2 * known_ms)

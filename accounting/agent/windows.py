@@ -55,6 +55,7 @@ def close_windows(
     origin: Origin,
     power: BoardPower,
     utils: Mapping[str, int],
+    clock_mhz: int | None = None,
     *,
     resumed: bool = False,
 ) -> list[Entry]:
@@ -66,7 +67,8 @@ def close_windows(
         origin: stamps the events; `seq` is left 0.
         power: idle and largest power of the board.
         utils: mean utilisation since the baseline in thousandths by MIG UUID ("" = board).
-        resumed: the agent was away since the baseline: utilisation is not used.
+        clock_mhz: mean SM clock since then while the board was busy.
+        resumed: the agent was away since the baseline: utilisation and clock are not used.
     """
     before = state.baselines.get(now.device)
     if before is None:
@@ -77,13 +79,13 @@ def close_windows(
     measured = _measured(before, now, power)
     gap = resumed or len(pieces) > 1
     flags = measured.flags | (Flag.GAP if gap else Flag(0))
-    known_utils = {} if gap else utils
+    known_utils, known_mhz = ({}, None) if gap else (utils, clock_mhz)
     amounts = _amounts(measured, pieces, power)
     entries = []
     for piece, amount, reading in zip(
         pieces, amounts, _readings(pieces, amounts, now), strict=True
     ):
-        event = _window(piece, amount, origin, now, power, known_utils, flags)
+        event = _window(piece, amount, origin, now, power, known_utils, flags, known_mhz)
         entries.append(Entry(event=event, reading=reading))
     return entries
 
@@ -186,6 +188,7 @@ def _window(
         known = [utils.get(hold.instance) for hold in piece.holds]
         split = split_window(
             amount_mj, piece.t1_ms - piece.t0_ms, power.idle_mw, piece.holds, known
+    clock_mhz: int | None = None,
         )
         shares = split.shares
         idle_mj, active_mj = split.unallocated_idle_mj, split.unallocated_active_mj
@@ -204,3 +207,4 @@ def _window(
         flags=int(flags),
         method=reading.method,
     )
+        clock_mhz=clock_mhz,
