@@ -138,6 +138,26 @@ SETTINGS: tuple[Setting, ...] = (
         "",
         "Folder of the hooks that slurm.conf names, for `fairwatt doctor`; empty: not checked.",
     ),
+    Setting(
+        "agent.dcgm_job_dir",
+        str,
+        "",
+        "Folder in which dcgm-exporter looks for each GPU's jobs (its --hpc-job-mapping-dir);"
+        " empty: no such files are written.",
+    ),
+    Setting(
+        "epilog.clean",
+        bool,
+        True,
+        "Whether Epilog ends processes of the job that Slurm left behind, the job's alone.",
+    ),
+    Setting(
+        "epilog.temp_dir",
+        str,
+        "",
+        "Folder of a job that Epilog removes, %j for the job id and %u for the user's name, as"
+        " /scratch/%u/job.%j; empty: none.",
+    ),
     Setting("agent.proc_root", str, "/proc", "Where /proc is (tests use a folder)."),
     Setting("agent.collector_url", str, "http://127.0.0.1:8181", "Where events are sent."),
     Setting("agent.sample_s", float, 10.0, "Seconds between samples of power and utilisation."),

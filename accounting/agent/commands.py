@@ -4,10 +4,12 @@
 from __future__ import annotations
 
 import time
+from functools import partial
 from importlib.metadata import version
 
 import click
 
+from fairwatt.accounting.agent.asker import job_text
 from fairwatt.accounting.agent.daemon import Daemon
 from fairwatt.accounting.agent.inbox import Inbox
 from fairwatt.accounting.agent.journal import Journal
@@ -20,6 +22,7 @@ from fairwatt.core.boot import read_boot_id, read_boot_ms
 from fairwatt.core.catalogue import load_catalogue
 from fairwatt.core.errors import SpoolError
 from fairwatt.core.post import Answer, post_events
+from fairwatt.core.slurm_cli import CliBackend
 
 __all__ = ["agent"]
 
@@ -56,4 +59,6 @@ def _daemon(settings: AgentSettings) -> Daemon:
             lambda digest: munge.encode(digest, settings.munge_socket),
         )
 
-    return Daemon(settings, NvmlSource(settings.node, catalogue), journal, keeper, send)
+    source = NvmlSource(settings.node, catalogue)
+    slurm = CliBackend(str(settings.slurm_conf) if settings.slurm_conf.exists() else None)
+    return Daemon(settings, source, journal, keeper, send, partial(job_text, slurm))

@@ -11,6 +11,7 @@ import time
 from collections.abc import Callable, Collection
 from types import FrameType
 
+from fairwatt.accounting.agent.asker import Asker, JobText
 from fairwatt.accounting.agent.journal import Journal
 from fairwatt.accounting.agent.keeper import Keeper
 from fairwatt.accounting.agent.requests import (
@@ -51,6 +52,7 @@ class Daemon:
         journal: Journal,
         keeper: Keeper,
         send: Callable[[bytes], Answer],
+        job_text: JobText,
     ) -> None:
         self._settings = settings
         self._source = source
@@ -62,6 +64,8 @@ class Daemon:
         self._timers = Timers()
         self._gpu = Worker("gpu")
         self._post = Worker("delivery")
+        self._slurm = Worker("slurm")
+        self._asker = Asker(keeper, self._timers, self._slurm, job_text)
         self._names = itertools.count()
         self._sample_s = settings.sample_s
         self._stopping = False
@@ -73,7 +77,7 @@ class Daemon:
             OSError: the socket cannot be made.
         """
         server = HookServer(self._settings.socket, self._selector, self._on_line)
-        for worker in (self._gpu, self._post):
+        for worker in (self._gpu, self._post, self._slurm):
             self._selector.register(worker, selectors.EVENT_READ, worker.deliver)
         self._take_signals()
         self._visit(self._begin, enumerate_devices=True)
@@ -136,6 +140,7 @@ class Daemon:
     def _begin(self, seen: Observation) -> None:
         self._keeper.begin(seen)
         self._timers.set("ship", SHIP_SOON_S, self._ship)
+        self._asker.ask()
         self._sample_soon()
         self._plan_border()
 
@@ -188,6 +193,7 @@ class Daemon:
             answered.append(devices | self._keeper.devices_of(job_id))
             # Not on disk: the hook had better leave its message in the inbox too.
             reply(encode_answer(ok=durable, read=seen is not None))
+            self._asker.ask()
             self._sample_soon()
 
         def observed(seen: Observation) -> None:

@@ -17,25 +17,29 @@ from fairwatt.core.gres_conf import GresConf
 from fairwatt.core.mig_minors import CapMinors
 from fairwatt.core.records import Device, GpuInstance
 
-__all__ = ["Place", "Placement", "map_job"]
+__all__ = ["NodeDevices", "Place", "Placement", "map_job", "places_of_node"]
 
 _OLD_MIG = re.compile(r"MIG-(GPU-[^/]+)/(\d+)/(\d+)")
 
 
 @dataclass(frozen=True)
 class Place:
-    """One device of a job: its position in Slurm's list (None: not told), `gpu` or `mig`, UUID."""
+    """One device of a job: its position in Slurm's list (None: not told), `gpu` or `mig`, UUID.
+
+    `dcgm` is what dcgm-exporter calls it: `<gpu>`, or `<gpu>.<gi>` for a slice.
+    """
 
     position: int | None
     kind: str
     uuid: str
+    dcgm: str = ""
 
 
 @dataclass(frozen=True)
 class Placement:
     """All a job holds here; `mapped_by`: none, uuid, device-file, enumeration or unmapped.
 
-    `problem` says why a job is unmapped.
+    `problem` says why a job is unmapped. `places` and `holds` go in pairs.
     """
 
     holds: tuple[DeviceHold, ...]
@@ -44,40 +48,62 @@ class Placement:
     problem: str | None = None
 
 
-_Found = tuple[Device, GpuInstance | None]
-
-
-def map_job(
-    env: Mapping[str, str],
-    devices: Sequence[Device],
-    gres: GresConf | None,
-    caps: CapMinors,
-    minor_of: Callable[[str], int],
-) -> Placement:
-    """Return what the job with this prolog environment holds.
+@dataclass(frozen=True)
+class NodeDevices:
+    """What tells a position from a device on this node.
 
     Args:
-        env: CUDA_VISIBLE_DEVICES and SLURM_JOB_GPUS as Slurm set them.
         devices: the node's GPUs as NVML shows them now.
         gres: the node's lines of gres.conf, None if there is none.
         caps: the driver's capability minors.
         minor_of: gives a device file's minor number, or raises OSError.
+        configured: how many GPUs slurm.conf gives the node, None if that is not known.
     """
+
+    devices: Sequence[Device]
+    gres: GresConf | None
+    caps: CapMinors
+    minor_of: Callable[[str], int]
+    configured: int | None = None
+
+
+_Found = tuple[Device, GpuInstance | None]
+
+
+def map_job(env: Mapping[str, str], node: NodeDevices) -> Placement:
+    """Return what the job holds whose prolog had CUDA_VISIBLE_DEVICES and SLURM_JOB_GPUS so."""
     visible = _words(env.get("CUDA_VISIBLE_DEVICES", ""))
     given = _words(env.get("SLURM_JOB_GPUS", ""))
     positions = [int(word) for word in given if word.isdigit()]
     for words in (visible, given):
-        if any(word.startswith(("GPU-", "MIG-")) for word in words):
-            return _by_uuid(words, positions, devices)
+        if any(_is_uuid(word) for word in words):
+            return _by_uuid(words, positions, node)
     if not given:
         return Placement((), (), "none")
     if len(positions) < len(given):
         return _unmapped(f"SLURM_JOB_GPUS is {','.join(given)[:60]!r}, not a list of numbers")
-    if gres is not None and gres.problem:
-        return _unmapped(gres.problem)
-    if gres is not None and gres.positions:
-        return _by_files(positions, devices, gres, caps, minor_of)
-    return _by_enumeration(positions, devices)
+    found = [_at(position, node) for position in positions]
+    problems = [item for item in found if isinstance(item, str)]
+    if problems:
+        return _unmapped(problems[0])
+    return _placed(positions, [item for item in found if not isinstance(item, str)], _way(node))
+
+
+def places_of_node(node: NodeDevices) -> list[Place]:
+    """Return every device of the node, with its position where that can be known."""
+    listed = len(node.gres.positions) if node.gres is not None else 0
+    positions = range(listed or max(node.configured or 0, len(node.devices)))
+    found = [(position, _at(position, node)) for position in positions]
+    known = [_place(number, *item) for number, item in found if not isinstance(item, str)]
+    named = {place.uuid for place in known}
+    parts = [_place(None, *part) for device in node.devices for part in _parts(device)]
+    return known + [place for place in parts if place.uuid not in named]
+
+
+def _parts(device: Device) -> list[_Found]:
+    if not device.mig_enabled:
+        return [(device, None)]
+    return [(device, instance) for instance in device.instances]
 
 
 def _words(text: str) -> list[str]:
@@ -89,17 +115,47 @@ def _range(word: str) -> list[str]:
     return [str(n) for n in range(int(match[1]), int(match[2]) + 1)] if match else [word]
 
 
-def _by_uuid(
-    words: Sequence[str], positions: Sequence[int], devices: Sequence[Device]
-) -> Placement:
+def _is_uuid(word: str) -> bool:
+    return word.startswith(("GPU-", "MIG-"))
+
+
+def _by_uuid(words: Sequence[str], positions: Sequence[int], node: NodeDevices) -> Placement:
+    """Map by UUID; on a mixed node Slurm before 25.11 names whole GPUs by position beside them."""
     numbers: list[int | None] = [None] * len(words)
     if len(positions) == len(words):
         numbers = [*positions]
-    found = [_with_uuid(word, devices) for word in words]
-    missing = [word for word, item in zip(words, found, strict=True) if item is None]
-    if missing:
-        return _unmapped(f"NVML shows no device {', '.join(missing)[:120]}")
-    return _placed(numbers, [item for item in found if item is not None], "uuid")
+    found: list[_Found] = []
+    for word, number in zip(words, numbers, strict=True):
+        item = _named(word, number, node)
+        if isinstance(item, str):
+            return _unmapped(item)
+        found.append(item)
+    return _placed(numbers, found, "uuid")
+
+
+def _named(word: str, position: int | None, node: NodeDevices) -> _Found | str:
+    if _is_uuid(word):
+        return _with_uuid(word, node.devices) or f"NVML shows no device {word[:80]}"
+    if position is None:
+        return f"CUDA_VISIBLE_DEVICES names {word[:20]!r} beside UUIDs, SLURM_JOB_GPUS does not"
+    return _at(position, node)
+
+
+def _at(position: int, node: NodeDevices) -> _Found | str:
+    """Return the device at Slurm's position, or why that cannot be said."""
+    gres = node.gres
+    if gres is not None and gres.problem:
+        return gres.problem
+    if gres is None or not gres.positions:
+        return _by_enumeration(position, node)
+    if position >= len(gres.positions):
+        return f"position {position} is beyond gres.conf's {len(gres.positions)} GPUs"
+    item = _with_files(gres.positions[position].files, node)
+    return f"position {position}: {item}" if isinstance(item, str) else item
+
+
+def _way(node: NodeDevices) -> str:
+    return "device-file" if node.gres is not None and node.gres.positions else "enumeration"
 
 
 def _with_uuid(word: str, devices: Sequence[Device]) -> _Found | None:
@@ -114,44 +170,20 @@ def _with_uuid(word: str, devices: Sequence[Device]) -> _Found | None:
     return None
 
 
-def _by_files(
-    positions: Sequence[int],
-    devices: Sequence[Device],
-    gres: GresConf,
-    caps: CapMinors,
-    minor_of: Callable[[str], int],
-) -> Placement:
-    found: list[_Found] = []
-    for position in positions:
-        if position >= len(gres.positions):
-            count = len(gres.positions)
-            return _unmapped(f"position {position} is beyond gres.conf's {count} GPUs")
-        item = _with_files(gres.positions[position].files, devices, caps, minor_of)
-        if isinstance(item, str):
-            return _unmapped(f"position {position}: {item}")
-        found.append(item)
-    return _placed(positions, found, "device-file")
-
-
-def _with_files(
-    files: Sequence[str],
-    devices: Sequence[Device],
-    caps: CapMinors,
-    minor_of: Callable[[str], int],
-) -> _Found | str:
+def _with_files(files: Sequence[str], node: NodeDevices) -> _Found | str:
     """Return the device behind these files, or why there is none."""
     try:
-        minors = {name: minor_of(name) for name in files}
+        minors = {name: node.minor_of(name) for name in files}
     except OSError as error:
         return f"{error.filename}: {error.strerror}"
     boards = [minor for name, minor in minors.items() if not _is_cap(name)]
     cap_minors = [minor for name, minor in minors.items() if _is_cap(name)]
-    device = next((item for item in devices if boards == [item.minor]), None)
+    device = next((item for item in node.devices if boards == [item.minor]), None)
     if device is None:
         return f"NVML shows no GPU with the minor of {', '.join(files) or 'a line without File='}"
     if not cap_minors:
         return "the board is in MIG mode" if device.mig_enabled else (device, None)
-    return _instance_of(device, cap_minors, caps)
+    return _instance_of(device, cap_minors, node.caps)
 
 
 def _is_cap(name: str) -> bool:
@@ -173,33 +205,43 @@ def _instance_of(device: Device, cap_minors: Sequence[int], caps: CapMinors) -> 
     return f"NVML shows no GI {cis[0][1]}, CI {cis[0][2]} on GPU {device.uuid}"
 
 
-def _by_enumeration(positions: Sequence[int], devices: Sequence[Device]) -> Placement:
-    """AutoDetect: Slurm keeps NVML's order, or that of the device files; use it if they agree."""
-    if any(device.mig_enabled for device in devices):
-        return _unmapped("gres.conf has no File= lines, and MIG devices came without UUIDs")
-    by_index = sorted(devices, key=lambda device: device.nvml_index)
-    if by_index != sorted(devices, key=lambda device: device.minor):
-        return _unmapped(
-            "gres.conf has no File= lines, and NVML's order is not that of the minors"
-        )
-    if any(position >= len(by_index) for position in positions):
-        return _unmapped(f"NVML shows {len(by_index)} GPUs, the job holds {list(positions)}")
-    return _placed(
-        positions, [(by_index[position], None) for position in positions], "enumeration"
-    )
+def _by_enumeration(position: int, node: NodeDevices) -> _Found | str:
+    """AutoDetect: Slurm keeps NVML's order, or that of the device files; use it if they agree.
+
+    slurmd counted its GPUs when it started. Where NVML now shows a gap in the minors, what
+    slurm.conf says tells whether the lost GPU still has its position.
+    """
+    if any(device.mig_enabled for device in node.devices):
+        return "gres.conf has no File= lines, and MIG devices came without UUIDs"
+    by_index = sorted(node.devices, key=lambda device: device.nvml_index)
+    minors = [device.minor for device in by_index]
+    if minors != sorted(minors):
+        return "gres.conf has no File= lines, and NVML's order is not that of the minors"
+    whole = node.configured == len(minors)
+    if not whole and minors != list(range(len(minors))):
+        if node.configured is None or node.configured <= minors[-1]:
+            return f"gres.conf has no File= lines, and GPUs are missing beside minors {minors}"
+        device = next((device for device in by_index if device.minor == position), None)
+        return (device, None) if device else f"NVML shows no GPU with minor {position}"
+    if position >= len(by_index):
+        return f"NVML shows {len(by_index)} GPUs, the job holds position {position}"
+    return by_index[position], None
 
 
 def _placed(positions: Sequence[int | None], found: Sequence[_Found], mapped_by: str) -> Placement:
     return Placement(
         holds=tuple(_hold(device, instance) for device, instance in found),
         places=tuple(
-            Place(position, "mig", instance.uuid)
-            if instance is not None
-            else Place(position, "gpu", device.uuid)
-            for position, (device, instance) in zip(positions, found, strict=True)
+            _place(position, *item) for position, item in zip(positions, found, strict=True)
         ),
         mapped_by=mapped_by,
     )
+
+
+def _place(position: int | None, device: Device, instance: GpuInstance | None) -> Place:
+    if instance is None:
+        return Place(position, "gpu", device.uuid, str(device.nvml_index))
+    return Place(position, "mig", instance.uuid, f"{device.nvml_index}.{instance.gi}")
 
 
 def _hold(device: Device, instance: GpuInstance | None) -> DeviceHold:

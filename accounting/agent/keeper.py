@@ -7,22 +7,23 @@ No thread, socket or clock of its own: the daemon brings what it saw, tests brin
 from __future__ import annotations
 
 import logging
-import os
 import time
 from collections.abc import Callable, Collection, Iterable
 from typing import Any
 
 import msgspec
 
-from fairwatt.accounting.agent.device_map import Placement, map_job
+from fairwatt.accounting.agent.dcgm_map import DcgmMap
 from fairwatt.accounting.agent.inbox import Inbox
 from fairwatt.accounting.agent.job_files import JobFiles
 from fairwatt.accounting.agent.journal import Journal
 from fairwatt.accounting.agent.meter import Meter
 from fairwatt.accounting.agent.records import Entry, Origin, Reading
 from fairwatt.accounting.agent.requests import HookRequest, job_id_of
-from fairwatt.accounting.agent.runs import ending, lost_with_boot, starting
+from fairwatt.accounting.agent.runs import correcting, ending, lost_with_boot, starting
 from fairwatt.accounting.agent.settings import AgentSettings
+from fairwatt.accounting.agent.sharing import ASSUMED
+from fairwatt.accounting.agent.slurm_places import SlurmPlaces
 from fairwatt.accounting.agent.sources import Observation
 from fairwatt.accounting.agent.usage import Usage
 from fairwatt.accounting.agent.windows import BoardPower, close_windows, reboot_windows
@@ -30,8 +31,6 @@ from fairwatt.core.catalogue import Catalogue
 from fairwatt.core.conf_lines import constrains_devices
 from fairwatt.core.errors import CatalogueError, ConfigError
 from fairwatt.core.events import AgentStarted, RunEnded
-from fairwatt.core.gres_conf import read_gres
-from fairwatt.core.mig_minors import read_mig_minors
 from fairwatt.core.records import Device
 
 __all__ = ["Keeper"]
@@ -65,12 +64,14 @@ class Keeper:
         self._origin = origin
         self._catalogue = catalogue
         self._version = version
-        self._minor_of = minor_of or _device_minor
+        self._places = SlurmPlaces(settings, minor_of)
         self._clock_ms = clock_ms or _now_ms
         self._usage = Usage()
         self._meter = Meter(origin.boot_id)
         self._resumed: set[str] = set()
-        self._job_files = JobFiles(settings.job_dir)
+        self._untold: set[int] = set()
+        self._job_files = JobFiles(settings.job_dir, settings.dcgm_job_dir)
+        self._dcgm = DcgmMap(settings.dcgm_job_dir)
         self._inbox = Inbox(settings.inbox_dir)
 
     @property
@@ -101,7 +102,10 @@ class Keeper:
         )
         self._resumed = set(state.baselines)
         self._note_numbering()
-        self._job_files.keep_only({run.job_id for run in state.runs})
+        self._job_files.note_settings(self._settings.hook)
+        open_jobs = {run.job_id for run in state.runs}
+        gone = self._job_files.keep_only(open_jobs)
+        self._dcgm.remove({*gone, *(job_id for job_id, _ in state.ended)} - open_jobs)
         for run in state.runs:
             _log.info("job %d still runs here as far as is known", run.job_id)
 
@@ -116,6 +120,7 @@ class Keeper:
         """Take the first look at the devices: announce them, read the inbox, close the gap."""
         self._begun = True
         self._learn(seen, announce=True)
+        self._map_open_runs()
         self._drain()
         self._cut(seen, self.watched)
 
@@ -196,7 +201,7 @@ class Keeper:
         state, job_id = self._journal.state, job_id_of(request) or 0
         if state.knows(job_id, request.t_ms or 0):
             return not self._journal.failing
-        placement = self._placement(request)
+        placement = self._places.of_job(request.env, list(self.devices.values()))
         if placement.problem:
             _log.error(
                 "job %d: its devices are unknown, so is its energy: %s", job_id, placement.problem
@@ -205,6 +210,7 @@ class Keeper:
         entries += starting(state, request, placement.holds, placement.mapped_by, self._origin)
         durable = self._commit(entries)
         self._job_files.write(job_id, placement.places)
+        self._dcgm.add(job_id, {place.dcgm for place in placement.places})
         return durable
 
     def _end(self, request: HookRequest, seen: Observation | None, closed_by: str) -> bool:
@@ -214,20 +220,22 @@ class Keeper:
         ends = ending(state, request, closed_by, self._origin, read_ms, self._clock_ms())
         return self._commit(entries + ends)
 
-    def _placement(self, request: HookRequest) -> Placement:
-        try:
-            gres = read_gres(
-                self._settings.gres_conf, self._settings.slurm_conf, self._settings.node
-            )
-        except ConfigError as error:
-            return Placement((), (), "unmapped", str(error))
-        return map_job(
-            request.env,
-            list(self.devices.values()),
-            gres,
-            read_mig_minors(self._settings.proc_root),
-            self._minor_of,
-        )
+    @property
+    def assumed(self) -> list[int]:
+        """The jobs whose part of a shared board Slurm has still to tell."""
+        runs = self._journal.state.runs
+        return [r.job_id for r in runs if r.mapped_by == ASSUMED and r.job_id not in self._untold]
+
+    def told(self, job_id: int, text: str) -> None:
+        """Take over the parts of boards that `scontrol show job -d` tells of a job."""
+        for run in self._journal.state.open_runs(job_id)[-1:]:
+            holds = self._places.told(run.holds, text, list(self.devices.values()))
+            if holds is None:
+                self._untold.add(job_id)
+                _log.warning("job %d: Slurm does not tell its part of a shared GPU", job_id)
+                continue
+            state, now_ms = self._journal.state, self._clock_ms()
+            self._commit(correcting(state, run, holds, "slurmctld", self._origin, now_ms))
 
     # -- devices -------------------------------------------------------------------------------
 
@@ -238,6 +246,8 @@ class Keeper:
             announce = announce or fresh != self.devices
             self.devices = fresh
             self.wants_enumeration = not fresh or self._has_faults(seen)
+            if announce:
+                self._job_files.note_devices(self._places.of_node(list(fresh.values())))
             for device in fresh.values() if announce else ():
                 self._warn_unknown_model(device)
             self._meter.note_fault("NVML", None)
@@ -248,6 +258,15 @@ class Keeper:
             self.wants_enumeration = True
         if announce:
             self._commit([Entry(event=self._started_event())])
+
+    def _map_open_runs(self) -> None:
+        """Write dcgm-exporter's map anew for running jobs: it may be gone, or lack the last."""
+        names = {
+            place.uuid: place.dcgm for place in self._places.of_node([*self.devices.values()])
+        }
+        for run in self._journal.state.runs:
+            held = {hold.instance or hold.device for hold in run.holds}
+            self._dcgm.add(run.job_id, {names[uuid] for uuid in held if uuid in names})
 
     @staticmethod
     def _has_faults(seen: Observation) -> bool:
@@ -333,6 +352,7 @@ class Keeper:
             self._origin,
             self._power(reading.device),
             self._usage.means(reading.device),
+            self._usage.clock_mhz(reading.device),
             resumed=reading.device in self._resumed,
         )
 
@@ -348,11 +368,12 @@ class Keeper:
                 self._usage.open(entry.reading.device, entry.reading.t_ms)
             if isinstance(entry.event, RunEnded):
                 self._job_files.remove(entry.event.job_id)
+                self._dcgm.remove({entry.event.job_id})
+                self._untold.discard(entry.event.job_id)
                 self._log_end(entry.event)
                 self.ship_soon = True
         return durable
 
-            self._usage.clock_mhz(reading.device),
     def _log_end(self, event: RunEnded) -> None:
         if event.closed_by not in ("epilog", "inbox"):
             _log.warning(
@@ -364,10 +385,6 @@ def _snapped(reading: Reading, border_ms: int | None) -> Reading:
     if border_ms is None or not 0 <= reading.t_ms - border_ms <= SNAP_MS:
         return reading
     return msgspec.structs.replace(reading, t_ms=border_ms)
-
-
-def _device_minor(path: str) -> int:
-    return os.minor(os.stat(path).st_rdev)  # noqa: PTH116 -- a device file, not a path to build
 
 
 def _now_ms() -> int:

@@ -4,13 +4,16 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from fractions import Fraction
+
+import msgspec
 
 from fairwatt.accounting.agent.records import Entry, Origin, TimedHold
 from fairwatt.accounting.agent.requests import HookRequest, job_id_of, whole_number
 from fairwatt.accounting.agent.state import State
 from fairwatt.core.events import DeviceHold, RunEnded, RunStarted
 
-__all__ = ["ending", "lost_with_boot", "starting"]
+__all__ = ["correcting", "ending", "lost_with_boot", "starting"]
 
 
 def starting(
@@ -49,6 +52,27 @@ def starting(
         mapped_by=mapped_by,
     )
     return [*closed, *claimed, Entry(event=event)]
+
+
+def correcting(
+    state: State,
+    run: RunStarted,
+    holds: Sequence[DeviceHold],
+    mapped_by: str,
+    origin: Origin,
+    now_ms: int,
+) -> list[Entry]:
+    """Return the events that give an open run other holds: its start, told anew.
+
+    Older runs that cannot hold the devices beside it are over; they are closed first.
+    """
+    claimed = [
+        _ended(other, max(now_ms, other.t_ms), "claimed", origin)
+        for other in _holders(state, holds)
+        if other.job_id != run.job_id and other.t_ms <= run.t_ms
+    ]
+    anew = msgspec.structs.replace(run, seq=0, holds=tuple(holds), mapped_by=mapped_by)
+    return [*claimed, Entry(event=anew)]
 
 
 def ending(
@@ -99,10 +123,23 @@ def _holders(state: State, holds: Sequence[DeviceHold]) -> list[RunStarted]:
     """Return the open runs that hold what a new run now holds: their epilog was missed."""
     keys = {
         (timed.job_id, timed.run_start_ms)
-        for timed in _open(state.holds)
-        if any(_overlap(timed.hold, hold) for hold in holds)
+        for hold in holds
+        for timed in _conflicting(_open(state.holds), hold)
     }
     return [run for run in state.runs if (run.job_id, run.t_ms) in keys]
+
+
+def _conflicting(held: Sequence[TimedHold], hold: DeviceHold) -> list[TimedHold]:
+    """Return what cannot be held beside `hold`; of parts that are too many, the oldest."""
+    same = [timed for timed in held if timed.hold.device == hold.device]
+    clashing = [timed for timed in same if _overlap(timed.hold, hold)]
+    parts = sorted(
+        (timed for timed in same if _is_part(timed.hold) and _is_part(hold)),
+        key=lambda timed: timed.from_ms,
+    )
+    while parts and _fraction(hold) + sum(_fraction(timed.hold) for timed in parts) > 1:
+        clashing.append(parts.pop(0))
+    return clashing
 
 
 def _open(held: Iterable[TimedHold]) -> list[TimedHold]:
@@ -110,9 +147,18 @@ def _open(held: Iterable[TimedHold]) -> list[TimedHold]:
 
 
 def _overlap(one: DeviceHold, other: DeviceHold) -> bool:
-    if one.device != other.device:
+    if _is_part(one) and _is_part(other):
         return False
     return one.instance == other.instance or "" in (one.instance, other.instance)
+
+
+def _is_part(hold: DeviceHold) -> bool:
+    """Say whether it is a part of a board without instances: shards or MPS."""
+    return not hold.instance and hold.numerator < hold.denominator
+
+
+def _fraction(hold: DeviceHold) -> Fraction:
+    return Fraction(hold.numerator, hold.denominator)
 
 
 def _text(request: HookRequest, name: str) -> str | None:

@@ -5,7 +5,8 @@ from __future__ import annotations
 
 import os
 import socket
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from fairwatt.core.config import Config
@@ -31,6 +32,8 @@ class AgentSettings:
     sample_s: float
     window_ms: int
     ship_s: float
+    dcgm_job_dir: Path | None = None
+    hook: Mapping[str, str] = field(default_factory=dict)
 
 
 def agent_settings(config: Config) -> AgentSettings:
@@ -54,4 +57,9 @@ def agent_settings(config: Config) -> AgentSettings:
         sample_s=max(0.05, config["agent.sample_s"]),
         window_ms=max(1, config["agent.window_s"]) * 1000,
         ship_s=max(0.05, config["agent.ship_s"]),
+        dcgm_job_dir=Path(config["agent.dcgm_job_dir"]) if config["agent.dcgm_job_dir"] else None,
+        hook={
+            "clean": "yes" if config["epilog.clean"] else "no",
+            "temp": config["epilog.temp_dir"],
+        },
     )

@@ -66,9 +66,12 @@ def _apply_event(state: State, event: Event) -> None:
 
 
 def _open(state: State, run: RunStarted) -> None:
-    if state.knows(run.job_id, run.t_ms):
+    """Open a run, or give an open one the holds that it is now told to have."""
+    key = (run.job_id, run.t_ms)
+    if key in state.ended:
         return
-    state.runs.append(run)
+    state.runs = [other for other in state.runs if (other.job_id, other.t_ms) != key] + [run]
+    state.holds = [timed for timed in state.holds if (timed.job_id, timed.run_start_ms) != key]
     state.holds.extend(
         TimedHold(job_id=run.job_id, run_start_ms=run.t_ms, hold=hold, from_ms=run.t_ms)
         for hold in run.holds

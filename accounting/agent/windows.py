@@ -172,6 +172,14 @@ def _readings(
     return readings[::-1]
 
 
+def _known_utils(holds: Sequence[Hold], utils: Mapping[str, int]) -> list[int | None]:
+    """Return the utilisation of each hold; a board's own says nothing of one job among several."""
+    boards = [hold for hold in holds if not hold.instance]
+    return [
+        utils.get(hold.instance) if hold.instance or len(boards) == 1 else None for hold in holds
+    ]
+
+
 def _window(
     piece: _Piece,
     amount_mj: int | None,
@@ -180,15 +188,15 @@ def _window(
     power: BoardPower,
     utils: Mapping[str, int],
     flags: Flag,
+    clock_mhz: int | None = None,
 ) -> WindowClosed:
     shares: tuple[Share, ...] = ()
     idle_mj: int | None = None
     active_mj: int | None = None
     if amount_mj is not None:
-        known = [utils.get(hold.instance) for hold in piece.holds]
+        known = _known_utils(piece.holds, utils)
         split = split_window(
             amount_mj, piece.t1_ms - piece.t0_ms, power.idle_mw, piece.holds, known
-    clock_mhz: int | None = None,
         )
         shares = split.shares
         idle_mj, active_mj = split.unallocated_idle_mj, split.unallocated_active_mj
@@ -206,5 +214,5 @@ def _window(
         shares=shares,
         flags=int(flags),
         method=reading.method,
-    )
         clock_mhz=clock_mhz,
+    )
