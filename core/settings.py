@@ -163,6 +163,73 @@ SETTINGS: tuple[Setting, ...] = (
     Setting("agent.sample_s", float, 10.0, "Seconds between samples of power and utilisation."),
     Setting("agent.window_s", int, 300, "Longest window of the ledger, in seconds."),
     Setting("agent.ship_s", float, 300.0, "Seconds between deliveries to the collector."),
+    Setting(
+        "health.enabled",
+        bool,
+        True,
+        "Whether the agent checks this node's health (docs/health.md) in a process of its own.",
+    ),
+    Setting(
+        "health.file",
+        str,
+        "/etc/fairwatt/health.toml",
+        "The site's changes to the checks; none at the default: fairwatt's own.",
+    ),
+    Setting(
+        "health.state_file",
+        str,
+        "/run/fairwatt/health.json",
+        "Where the newest verdict is kept, for `fairwatt health`.",
+    ),
+    Setting(
+        "health.metrics_file",
+        str,
+        "",
+        "File of the same as Prometheus metrics, in a folder that node_exporter's textfile collector reads; empty: none.",
+    ),
+    Setting(
+        "health.dir",
+        str,
+        "/var/spool/fairwatt/health",
+        "Folder of the recorded baseline and of what the checks remember.",
+    ),
+    Setting("health.kmsg", str, "/dev/kmsg", "The kernel's log (tests use a file)."),
+    Setting(
+        "health.drain",
+        bool,
+        True,
+        "Whether a proven hardware fault drains the node; false: fairwatt never changes a node.",
+    ),
+    Setting(
+        "health.prolog_fails",
+        bool,
+        True,
+        "Whether the prolog stops a job whose own GPU has a proven hardware fault; Slurm then drains the node and holds the job.",
+    ),
+    Setting(
+        "health.max_drains_per_hour",
+        int,
+        2,
+        "Nodes of the cluster that may be drained by fairwatt within an hour; beyond it there are only alerts.",
+    ),
+    Setting(
+        "health.confirm_rounds",
+        int,
+        2,
+        "So many rounds in a row must see a fault before the node is drained.",
+    ),
+    Setting(
+        "health.heal_rounds",
+        int,
+        3,
+        "So many rounds in a row must pass before a drain of fairwatt's own is taken back.",
+    ),
+    Setting(
+        "health.hang_s",
+        float,
+        60.0,
+        "After so many seconds without an answer of the driver the checking process is started anew; the verdict is unknown.",
+    ),
     Setting("collector.listen", str, "127.0.0.1:8181", "Address and port of the collector."),
     Setting(
         "collector.database", str, "/var/lib/fairwatt/fairwatt.db", "SQLite file of the store."
