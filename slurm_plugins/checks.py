@@ -24,6 +24,7 @@ HOOK = Path(__file__).with_name("lua") / "job_submit.lua"
 SETTINGS_NAME = "fairwatt_hook.lua"
 DEFAULT_SLURM_CONFS = (Path("/etc/slurm/slurm.conf"), Path("/etc/slurm-llnl/slurm.conf"))
 PING_S = 2.0
+SLOW_US = 2000
 WAITED_S = 3600.0
 
 
@@ -39,7 +40,25 @@ def _policyd(config: Config) -> list[Finding]:
         text = f"policyd at {path} has no facts of the cluster yet"
         return [Finding(text, "see its log: scontrol must work for its user", "warn")]
     text = f"policyd answers at {path}: {pong.get('nodes')} nodes, facts {age_s:.0f} s old"
-    return [Finding(text, "", "info")]
+    return [Finding(text + _pace(pong), "", "info"), *_slow(path, pong)]
+
+
+def _pace(pong: dict[str, Any]) -> str:
+    """How many jobs it has judged since its start, and how fast."""
+    if not pong.get("judged"):
+        return ""
+    return (
+        f"; {pong['judged']} jobs judged, {pong['memo_hits']} of them from memory,"
+        f" half within {pong['p50_us']} µs, 99 % within {pong['p99_us']} µs"
+    )
+
+
+def _slow(path: str, pong: dict[str, Any]) -> list[Finding]:
+    if (pong.get("p99_us") or 0) <= SLOW_US:
+        return []
+    text = f"policyd at {path} needs {pong['p99_us']} µs or more for one job of a hundred"
+    remedy = "give it a core, or switch off a rule of the site's own: slurmctld waits for it"
+    return [Finding(text, remedy, "warn")]
 
 
 def _hook(config: Config) -> list[Finding]:

@@ -44,7 +44,9 @@ class Message:
 
 def shown(text: str, limit: int = MAX_SHOWN_CHARS) -> str:
     """Return user-controlled text as printable ASCII of at most `limit` characters."""
-    clean = "".join(char if " " <= char <= "~" else "?" for char in text)
+    clean = text
+    if not (text.isascii() and text.isprintable()):
+        clean = "".join(char if " " <= char <= "~" else "?" for char in text)
     return clean if len(clean) <= limit else clean[: limit - 3] + "..."
 
 

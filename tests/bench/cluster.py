@@ -59,7 +59,7 @@ class BenchCluster(OneHostCluster):
         )
         self._site = site
         self._policy = policy
-        self._used_s = 0
+        self._newest_s = 0
 
     def use_hook(self, policyd: str | None) -> None:
         """From the next submission on: our hook asking that policyd, or None: trivial Lua."""
@@ -74,13 +74,10 @@ class BenchCluster(OneHostCluster):
                 deadline_ms=SITE_DEADLINE_MS,
                 breaker_s=BREAKER_S,
             )
-        # slurmctld (22.05) loads a script that is newer than the second in which it loaded the
-        # last one; one from the future it loads anew with every job.
-        time.sleep(max(0.0, self._used_s + 2 - time.time()))
-        now_s = int(time.time())
-        os.utime(new, (now_s, now_s))
+        # slurmctld loads a script whose time is a later second than that of the last one.
+        self._newest_s = max(self._newest_s + 1, int(time.time()))
+        os.utime(new, (self._newest_s, self._newest_s))
         new.rename(self.paths.etc / "job_submit.lua")
-        self._used_s = now_s
 
     def start_policyd_named(self, name: str, **policyd: object) -> Path:
         """Start a policyd with settings of its own; return its socket when it knows the site."""

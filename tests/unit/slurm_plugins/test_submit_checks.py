@@ -9,6 +9,7 @@ import socket
 import threading
 import time
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
@@ -52,6 +53,20 @@ def test_policyd_that_is_away_is_an_error(config):
     (finding,) = CHECK["submit.policyd"](config)
     assert finding.level == "error"
     assert config["policyd.socket"] in finding.problem
+
+
+def test_the_pace_of_policyd_is_told_and_a_slow_one_named(config):
+    pong = '{"ok":true,"age_s":3.0,"nodes":4,"judged":9,"memo_hits":7,"p50_us":12,"p99_us":%d}\n'
+    for p99_us, expected in ((310, ["info"]), (2100, ["info", "warn"])):
+        thread = answering(config["policyd.socket"], (pong % p99_us).encode())
+        findings = CHECK["submit.policyd"](config)
+        thread.join()
+        Path(config["policyd.socket"]).unlink()
+        assert levels(findings) == expected
+        assert (
+            f"9 jobs judged, 7 of them from memory, half within 12 µs, 99 % within {p99_us} µs"
+            in (findings[0].problem)
+        )
 
 
 @pytest.mark.parametrize(
