@@ -2,13 +2,17 @@
 """Tells the node agent that a job begins or ends here; run by the prolog and epilog hooks.
 
 `python3 -I -S client.py prolog|epilog`: asks the agent's socket, within DEADLINE_S; where the
-agent is away or slow, leaves the same message as a file in its inbox. Always ends with status 0:
-a job never fails, and a node never drains, because of us. Standard library only, few modules:
-this runs before every job.
+agent is away or slow, leaves the same message as a file in its inbox and does the urgent part
+itself (away.py). Epilog then cleans up after the job (cleanup.py).
+
+Status 0 whatever happens to us: a job never fails, and a node never drains, because of us. Only
+where the agent answers that a device of this very job is proven to be broken, it is BROKEN. Faults
+go to stderr, which slurmd logs, and to the journal. Standard library only, few modules: this runs
+before every job.
 """
 
 # Importing pathlib alone would take a third of this program's start.
-# ruff: noqa: PTH103, PTH104, PTH108, PTH118
+# ruff: noqa: PTH100, PTH103, PTH104, PTH108, PTH118, PTH120
 
 from __future__ import annotations
 
@@ -17,13 +21,19 @@ import os
 import socket
 import sys
 import time
+from types import ModuleType
 
 DEADLINE_S = 0.2
+BROKEN = 86
+"""A status that no fault of Python's gives."""
 DEFAULT_SOCKET = "/run/fairwatt/agent.sock"
 DEFAULT_INBOX = "/var/spool/fairwatt/inbox"
+DEFAULT_JOB_DIR = "/run/fairwatt/jobs"
+SYSLOG = "/dev/log"
 MAX_ANSWER = 65_536
 
 PASSED_ON = (
+    "CUDA_MPS_ACTIVE_THREAD_PERCENTAGE",
     "CUDA_VISIBLE_DEVICES",
     "SLURMD_NODENAME",
     "SLURM_CLUSTER_NAME",
@@ -47,11 +57,12 @@ def message(verb: str, t_ms: int) -> bytes:
     return text.encode("ascii") + b"\n"
 
 
-def ask_agent(path: str, line: bytes, deadline_s: float) -> bool:
-    """Send `line` to the agent and return whether it took it within `deadline_s`.
+def ask_agent(path: str, line: bytes, deadline_s: float) -> dict[str, object]:
+    """Send `line` to the agent and return its answer.
 
     Raises:
         OSError: the agent is away or too slow (TimeoutError is one).
+        ValueError: the answer is none.
     """
     until = time.monotonic() + deadline_s
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as agent:
@@ -65,7 +76,8 @@ def ask_agent(path: str, line: bytes, deadline_s: float) -> bool:
             if not part:
                 break
             answer += part
-    return b'"ok":true' in answer.replace(b" ", b"")
+    known = json.loads(answer)
+    return known if isinstance(known, dict) else {}
 
 
 def leave_in_inbox(folder: str, name: str, line: bytes) -> None:
@@ -88,35 +100,87 @@ def leave_in_inbox(folder: str, name: str, line: bytes) -> None:
     os.rename(temporary, os.path.join(folder, name + ".json"))
 
 
-def deliver(verb: str) -> str | None:
-    """Hand the message to the agent or its inbox; return what went wrong if neither took it."""
+def deliver(verb: str) -> dict[str, object]:
+    """Hand the message to the agent, else to its inbox and do without it; return its answer."""
     t_ms = time.time_ns() // 1_000_000
     line = message(verb, t_ms)
+    answer: dict[str, object] = {}
     try:
-        if ask_agent(os.environ.get("FAIRWATT_AGENT_SOCKET", DEFAULT_SOCKET), line, DEADLINE_S):
-            return None
-    except OSError:
-        pass
+        path = os.environ.get("FAIRWATT_AGENT_SOCKET", DEFAULT_SOCKET)
+        answer = ask_agent(path, line, DEADLINE_S)
+    except (OSError, ValueError):
+        do_without(verb)
+    if answer.get("ok") is True:
+        return answer
     inbox = os.environ.get("FAIRWATT_INBOX_DIR", DEFAULT_INBOX)
     try:
         leave_in_inbox(inbox, f"{t_ms:014d}-{os.getpid()}-{verb}", line)
     except OSError as error:
-        return f"neither the agent nor its inbox {inbox} took the message: {error}"
-    return None
+        say(verb, f"neither the agent nor its inbox {inbox} took the message: {error}")
+    return answer
+
+
+def do_without(verb: str) -> None:
+    """Do what cannot wait for the agent: the device table of the job and dcgm-exporter's map."""
+    away = sibling("away")
+    folder = os.environ.get("FAIRWATT_JOB_DIR", DEFAULT_JOB_DIR)
+    try:
+        (away.begin if verb == "prolog" else away.end)(folder, os.environ)
+    except OSError as error:
+        say(verb, f"the job's devices are not noted while the agent is away: {error}")
+
+
+def clean(verb: str) -> None:
+    """After the job: end what it left behind, as far as the settings of the hooks allow."""
+    folder = os.environ.get("FAIRWATT_JOB_DIR", DEFAULT_JOB_DIR)
+    for line in sibling("cleanup").after_job(os.environ, os.path.join(folder, ".hook")):
+        say(verb, line)
+
+
+def sibling(name: str) -> ModuleType:
+    """Import a module that lies beside this one; -I leaves the folder out of the path."""
+    folder = os.path.dirname(os.path.abspath(__file__))
+    if folder not in sys.path:
+        sys.path.append(folder)  # last: no file here may stand for one of Python's
+    return __import__(name)
+
+
+def status(verb: str, answer: dict[str, object]) -> int:
+    """Return BROKEN if the agent's verdict on the job's own devices says so; else 0."""
+    verdict = answer.get("verdict")
+    fault = verdict.get("drain") if isinstance(verdict, dict) else None
+    if verb != "prolog" or not isinstance(fault, dict):
+        return 0
+    say(verb, " ".join(str(fault.get(key)) for key in ("code", "device", "text")))
+    return BROKEN
+
+
+def say(verb: str, text: str) -> None:
+    """Write one line to stderr and to the journal's socket; never wait for either."""
+    line = "".join(letter if letter.isprintable() else "?" for letter in text)[:900]
+    line = f"job {os.environ.get('SLURM_JOB_ID', '?')[:20]}: {line}"
+    sys.stderr.write(f"fairwatt: {verb} of {line}\n")
+    try:
+        with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as log:
+            log.setblocking(False)
+            log.sendto(f"<27>fairwatt-{verb}[{os.getpid()}]: {line}".encode(), SYSLOG)
+    except OSError:
+        pass  # no journal here
 
 
 def main(argv: list[str]) -> int:
-    """Run the hook's part; whatever happens, the status is 0."""
+    """Run the hook's part and return its status."""
     if argv not in (["prolog"], ["epilog"]):
         sys.stderr.write(f"fairwatt: {argv!r} is not prolog or epilog\n")
         return 0
+    verb, result = argv[0], 0
     try:
-        fault = deliver(argv[0])
+        result = status(verb, deliver(verb))
+        if verb == "epilog":
+            clean(verb)
     except Exception as error:
-        fault = f"{type(error).__name__}: {error}"
-    if fault:
-        sys.stderr.write(f"fairwatt: {fault}\n")
-    return 0
+        say(verb, f"{type(error).__name__}: {error}")
+    return result
 
 
 if __name__ == "__main__":

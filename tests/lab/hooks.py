@@ -30,6 +30,7 @@ may leave policyd or slurmctld without a core for longer than that."""
 HOOKS = ("none", "trivial", "fairwatt")
 PACKAGE_NODE_HOOKS = REPOSITORY / "prolog" / "hooks"
 NODE_HOOKS = ("prolog", "epilog", "task-prolog")
+NODE_HOOK_MODULES = ("client.py", "away.py", "cleanup.py")
 
 _TRIVIAL = """\
 function slurm_job_submit(job_desc, part_list, submit_uid) return slurm.SUCCESS end
@@ -79,9 +80,9 @@ def install_node_hooks(paths: Paths, source: Path) -> None:
     """
     copies = paths.etc / "node" / "hooks"
     shutil.copytree(source, copies)
-    client = source.parent / "client.py"
-    if client.exists():
-        shutil.copy(client, copies.parent)
+    for name in NODE_HOOK_MODULES:
+        if (source.parent / name).exists():
+            shutil.copy(source.parent / name, copies.parent)
     for name in NODE_HOOKS:
         wrapper = paths.etc / name
         wrapper.write_text(_wrapper(paths, copies / name))
