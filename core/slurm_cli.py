@@ -23,14 +23,22 @@ class CliBackend:
         self._env = {"SLURM_CONF": slurm_conf} if slurm_conf else {}
 
     def nodes(self) -> list[NodeFacts]:
-        """Return all nodes: by `scontrol show nodes --json` from 23.02, `sinfo --json` before."""
+        """Return all nodes."""
+        return nodes_of_json(self.nodes_json())
+
+    def nodes_json(self) -> str:
+        """Return all nodes by `scontrol show nodes --json` from 23.02, `sinfo --json` before."""
         try:
-            text = self.scontrol("show", "nodes", "--json").stdout
+            return self.scontrol("show", "nodes", "--json").stdout
         except CommandError as error:
             if "unrecognized option" not in error.stderr:
                 raise
-            text = call(["sinfo", "--json"], timeout_s=TIMEOUT_S, env=self._env).stdout
-        return nodes_of_json(text)
+            return call(["sinfo", "--json"], timeout_s=TIMEOUT_S, env=self._env).stdout
+
+    def pending_json(self) -> str:
+        """Return what `squeue --json` says of waiting jobs; some releases say more."""
+        argv = ["squeue", "--json", "--states=PENDING"]
+        return call(argv, timeout_s=TIMEOUT_S, env=self._env).stdout
 
     def partitions(self) -> list[PartitionFacts]:
         """Return all partitions that this user may see, hidden ones too."""

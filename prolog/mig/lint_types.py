@@ -70,7 +70,7 @@ def _detected(conf: NodeConf, live: LiveNode, write: str) -> Iterator[Finding]:
             yield _several(type_, fitting, _goes_wrong(type_, given, names), place, write)
     unused = [name for name, type_ in zip(names, given, strict=True) if type_ is None]
     if unused:
-        text = f"detected, but not in Gres=: {_counted(unused)}; Slurm ignores them or drains the node"
+        text = f"detected, but not in Gres=: {_counted(unused)}; unused, or the node drains"
         yield Finding("FWM114", "error", place, text + _shared(conf), write)
 
 
