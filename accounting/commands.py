@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The accounting room's commands: `fairwatt collector`, `sync`, `job` and `decisions`."""
+"""The accounting room's commands: `fairwatt collector`, `sync`, `job` and others."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from fairwatt.core import config as config_module
 from fairwatt.core.config import Config
 from fairwatt.core.logs import setup
 
-__all__ = ["collector", "decisions", "job", "sync"]
+__all__ = ["collector", "decisions", "job", "slow_devices", "sync"]
 
 
 @click.command()
@@ -65,7 +65,7 @@ def sync(once: bool, json_: bool, verbose: bool) -> None:
 @click.option("--cluster", default=None, help="Cluster name; default: site.cluster.")
 @click.option("--json", "json_", is_flag=True, help="Print JSON instead of tables.")
 def job(job_id: int, cluster: str | None, json_: bool) -> None:
-    """Show a job: what it asked, got and used, its energy and carbon, and what was rewritten.
+    """Show a job: what it asked, got and used, how its GPUs kept pace, its energy, its policy.
 
     Root sees every job; everybody else what they see on the web page.
     """
@@ -116,6 +116,42 @@ def decisions(user: str | None, refused: bool, since: str, json_: bool) -> None:
     finally:
         db.close()
     click.echo(as_json([table]) if json_ else as_text([table]))
+
+
+@click.command("slow-devices")
+@click.option(
+    "--since",
+    default="30d",
+    show_default=True,
+    metavar="DAYS|DATE",
+    help="From when on: so many days with today (30d), or a day (2026-03-01).",
+)
+@click.option("--alerts", "as_alerts", is_flag=True, help="Repeat offenders, a JSON line each.")
+@click.option("--json", "json_", is_flag=True, help="Print JSON instead of tables.")
+def slow_devices(since: str, as_alerts: bool, json_: bool) -> None:
+    """Show GPUs that were slower than their peers, and those that are so again and again.
+
+    Root sees all; everybody else what their own view of the runs tells.
+    """
+    logging.basicConfig(level=logging.WARNING)
+    from fairwatt.accounting.reports.failslow import alerts, slow_devices_report
+    from fairwatt.accounting.reports.period import parse_since, today_in
+    from fairwatt.accounting.reports.scope import scope_of
+
+    config = _config()
+    zone = config["site.timezone"]
+    period = parse_since(since, today_in(zone, time.time()), zone)
+    db = open_reader(config["collector.database"])
+    try:
+        scope = scope_of(db, _user(), admin=os.geteuid() == 0)
+        if as_alerts:
+            for alert in alerts(db, scope, period):
+                click.echo(json.dumps(alert))
+            return
+        tables = slow_devices_report(db, scope, period)
+    finally:
+        db.close()
+    click.echo(as_json(tables) if json_ else as_text(tables))
 
 
 def _config() -> Config:

@@ -23,6 +23,7 @@ from flask.typing import ResponseReturnValue
 
 from fairwatt.accounting.reports.decisions import decisions_report
 from fairwatt.accounting.reports.dept import dept_report
+from fairwatt.accounting.reports.failslow import slow_devices_report
 from fairwatt.accounting.reports.freshness import as_of_ts, invented_by
 from fairwatt.accounting.reports.job import job_report
 from fairwatt.accounting.reports.me import me_report
@@ -109,6 +110,16 @@ def policy() -> ResponseReturnValue:
     scope, period = _scope(), _period()
     tables = decisions_report(_db(), scope, period)
     return _answer("policy", "policy.html", scope, tables, period)
+
+
+@blueprint.get("/devices")
+def devices() -> ResponseReturnValue:
+    """Which GPUs are slower than their peers? For admins: it names nodes and others' jobs."""
+    scope, period = _scope(), _period()
+    if scope.role is not Role.ADMIN:
+        raise NotFoundError("no such page in your view", place="page", value="devices")
+    tables = slow_devices_report(_db(), scope, period)
+    return _answer("devices", "devices.html", scope, tables, period)
 
 
 @blueprint.get("/messages")

@@ -10,6 +10,7 @@ from typing import Any
 
 from fairwatt.accounting.reports.columns import CARBON, column
 from fairwatt.accounting.reports.decision import read_decision
+from fairwatt.accounting.reports.failslow import pace_tables
 from fairwatt.accounting.reports.flags import flag_words, method_words
 from fairwatt.accounting.reports.footprint import Footprint, footprints
 from fairwatt.accounting.reports.policy import policy_tables
@@ -70,7 +71,7 @@ def job_report(
     *,
     carbon_zone: str | None = None,
 ) -> list[Table]:
-    """Return the tables runs, headlines, resources, energy, carbon of a job, and its policy's.
+    """Return the tables runs, headlines, resources, pace, slow, energy, carbon, and the policy's.
 
     Runs come newest first; of an id that Slurm has used again, those of the newest job.
     `carbon_zone` is the setting carbon.zone; without it carbon is unknown.
@@ -94,6 +95,7 @@ def job_report(
         _table("headlines", "Headlines", HEADLINES, headlines, version),
         _resources(runs[0], energy, version),
         *policy_tables(db, scope, runs, version),
+        *pace_tables(db, scope, run_ids, version),
         _energy(energy, version),
         _carbon(runs, found, version),
     ]

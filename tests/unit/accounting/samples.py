@@ -104,7 +104,7 @@ class Node:
     def window(
         self, device: str, t0_ms: int, t1_ms: int, *shares: Share, idle: int | None = 0,
         active: int | None = 0, measured: int | None = -1, flags: int = 0,
-        method: str = "counter",
+        method: str = "counter", clock: int | None = None,
     ) -> WindowClosed:  # fmt: skip
         total = sum(share.idle_mj + share.active_mj for share in shares)
         if measured == -1:
@@ -112,7 +112,7 @@ class Node:
         return WindowClosed(
             **self._head(), device=device, t0_ms=t0_ms, t1_ms=t1_ms, measured_mj=measured,
             unallocated_idle_mj=idle, unallocated_active_mj=active, shares=shares, flags=flags,
-            method=method,
+            method=method, clock_mhz=clock,
         )  # fmt: skip
 
 

@@ -34,7 +34,7 @@ def test_every_page_route_is_covered_here(app):
     rules = {rule.rule for rule in app.url_map.iter_rules()}
     assert rules == {
         "/", "/me", "/healthz", "/persona", "/jobs/<cluster>/<int:job_id>", "/dept/<account>",
-        "/policy", "/messages", "/static/<path:filename>",
+        "/policy", "/devices", "/messages", "/static/<path:filename>",
     }  # fmt: skip
 
 
@@ -87,6 +87,14 @@ def test_the_policy_page_lists_whose_jobs_one_may_see(visit, seeded, user):
     assert told == {pair for pair in everyone if allowed(*pair)}
     assert len(everyone) > 3
     assert sum(row["count"] for row in codes) == sum(n for *who, n in counts if allowed(*who))
+
+
+@pytest.mark.parametrize("user", PERSONAS)
+@pytest.mark.parametrize("form", ["", "?format=json", "?format=csv&table=devices"])
+def test_slow_devices_are_for_admins(visit, user, form):
+    client = visit(user)
+    assert client.get(f"/devices{form}").status_code == (200 if user == "root" else 404)
+    assert ('href="/devices"' in client.get("/me").text) == (user == "root")
 
 
 def test_everybody_may_read_what_the_messages_mean(visit):
