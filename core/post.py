@@ -3,13 +3,13 @@
 
 from __future__ import annotations
 
-import hashlib
-import http.client
 from collections.abc import Callable
 from dataclasses import dataclass
 from urllib.parse import urlsplit
 
 from fairwatt.core.errors import ConfigError, FairwattError
+from fairwatt.core.http_post import http_post
+from fairwatt.core.sha256 import sha256_hex
 
 __all__ = ["Answer", "post_events"]
 
@@ -33,36 +33,44 @@ def post_events(
     `sign` makes the credential for the lower-case hex SHA-256 of the body.
     """
     try:
-        credential = sign(hashlib.sha256(body).hexdigest().encode("ascii"))
+        credential = sign(sha256_hex(body).encode("ascii"))
         return _exchange(url, body, credential, timeout_s)
-    except (OSError, http.client.HTTPException, FairwattError) as error:
+    except (OSError, ValueError, FairwattError) as error:
         return Answer(0, str(error) or type(error).__name__)
 
 
 def _exchange(url: str, body: bytes, credential: str, timeout_s: float) -> Answer:
     parts = urlsplit(url)
-    connection = _connection(parts.scheme, parts.netloc, timeout_s)
+    path = parts.path.rstrip("/") + PATH
     headers = {
         "Authorization": f"Munge {credential}",
         "Content-Type": "application/x-ndjson",
     }
-    try:
-        connection.request("POST", parts.path.rstrip("/") + PATH, body=body, headers=headers)
-        response = connection.getresponse()
-        text = response.read(LONGEST_ANSWER).decode("utf-8", errors="replace")
-        return Answer(response.status, text)
-    finally:
-        connection.close()
-
-
-def _connection(scheme: str, netloc: str, timeout_s: float) -> http.client.HTTPConnection:
-    if scheme == "https":
-        return http.client.HTTPSConnection(netloc, timeout=timeout_s)
-    if scheme == "http" and netloc:
-        return http.client.HTTPConnection(netloc, timeout=timeout_s)
+    if parts.scheme == "https":
+        return _over_tls(parts.netloc, path, headers, body, timeout_s)
+    if parts.scheme == "http" and parts.hostname:
+        port = parts.port or 80
+        return Answer(*http_post(parts.hostname, port, path, headers, body, timeout_s))
     raise ConfigError(
         "not an address to send to",
         place="agent.collector_url",
-        value=f"{scheme}://{netloc}",
+        value=url,
         remedy="use http://host:port or https://host:port",
     )
+
+
+def _over_tls(
+    netloc: str, path: str, headers: dict[str, str], body: bytes, timeout_s: float
+) -> Answer:
+    import http.client  # 5 MB, only where it is needed
+
+    connection = http.client.HTTPSConnection(netloc, timeout=timeout_s)
+    try:
+        connection.request("POST", path, body=body, headers=headers)
+        response = connection.getresponse()
+        text = response.read(LONGEST_ANSWER).decode("utf-8", errors="replace")
+        return Answer(response.status, text)
+    except http.client.HTTPException as error:
+        raise OSError(f"{type(error).__name__}: {error}") from error
+    finally:
+        connection.close()

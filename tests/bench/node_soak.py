@@ -118,7 +118,8 @@ def main(argv: list[str]) -> None:
     config, control, ticks = Path(argv[0]), Path(argv[1]), int(argv[2])
     clock = LeapingClock()
     clock.install()
-    from fairwatt.accounting.agent import commands, nvml
+    from fairwatt.accounting.agent import main as agent
+    from fairwatt.accounting.agent import nvml
     from fairwatt.core import munge
 
     soak = Soak(clock, config, control, ticks)
@@ -134,7 +135,7 @@ def main(argv: list[str]) -> None:
         setattr(nvml.NvmlSource, name, value)
     # munged is not part of what is weighed.
     munge.encode = lambda _payload, _socket: "none"
-    commands.agent.main([], standalone_mode=False)
+    agent.main(["0"])
 
 
 if __name__ == "__main__":

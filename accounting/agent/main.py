@@ -1,0 +1,83 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The agent as a process: `python -P -m fairwatt.accounting.agent.main VERSION [-v]`.
+
+`fairwatt agent` becomes this program, which does not load what only the command line needs: on
+every GPU node that is several MB.
+"""
+
+from __future__ import annotations
+
+import sys
+import time
+from functools import partial
+
+from fairwatt.accounting.agent.asker import job_text
+from fairwatt.accounting.agent.daemon import Daemon
+from fairwatt.accounting.agent.inbox import Inbox
+from fairwatt.accounting.agent.journal import Journal
+from fairwatt.accounting.agent.keeper import Keeper
+from fairwatt.accounting.agent.nvml import NvmlSource
+from fairwatt.accounting.agent.records import Origin
+from fairwatt.accounting.agent.settings import AgentSettings, agent_settings
+from fairwatt.core import config, logs, munge
+from fairwatt.core.boot import read_boot_id, read_boot_ms
+from fairwatt.core.catalogue import load_catalogue
+from fairwatt.core.errors import FairwattError, SpoolError
+from fairwatt.core.post import Answer, post_events
+from fairwatt.core.slurm_cli import CliBackend
+
+__all__ = ["main", "run"]
+
+
+def main(argv: list[str]) -> int:
+    """Run the agent until it is stopped; our own errors become one line on stderr and status 1."""
+    version, *options = argv
+    logs.setup(verbose="-v" in options)
+    try:
+        run(version)
+    except FairwattError as error:
+        sys.stderr.write(f"fairwatt: {error}\n")
+        return 1
+    return 0
+
+
+def run(version: str) -> None:
+    """Run the agent until it is stopped.
+
+    Raises:
+        FairwattError: a setting is wrong, or its socket or folders cannot be used.
+    """
+    settings = agent_settings(config.load(config.find()))
+    try:
+        _daemon(settings, version).run()
+    except OSError as error:
+        raise SpoolError(
+            f"cannot be used: {error.strerror}",
+            place=str(error.filename or settings.socket),
+            remedy="check agent.socket and agent.inbox_dir: folder, owner, free space",
+        ) from error
+
+
+def _daemon(settings: AgentSettings, version: str) -> Daemon:
+    origin = Origin(settings.node, read_boot_id(settings.proc_root))
+    catalogue = load_catalogue(settings.catalogue_dir)
+    Inbox(settings.inbox_dir).prepare()
+    now_ms = time.time_ns() // 1_000_000
+    journal = Journal(settings.spool_dir / "journal", first_seq=now_ms)
+    keeper = Keeper(settings, journal, origin, catalogue, version=version)
+    keeper.resume(read_boot_ms(settings.proc_root) or now_ms)
+
+    def send(body: bytes) -> Answer:
+        return post_events(
+            settings.collector_url,
+            body,
+            lambda digest: munge.encode(digest, settings.munge_socket),
+        )
+
+    source = NvmlSource(settings.node, catalogue)
+    slurm = CliBackend(str(settings.slurm_conf) if settings.slurm_conf.exists() else None)
+    return Daemon(settings, source, journal, keeper, send, partial(job_text, slurm))
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
