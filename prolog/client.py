@@ -157,8 +157,8 @@ def status(verb: str, answer: dict[str, object]) -> int:
 
 def say(verb: str, text: str) -> None:
     """Write one line to stderr and to the journal's socket; never wait for either."""
-    line = "".join(letter if letter.isprintable() else "?" for letter in text)[:900]
-    line = f"job {os.environ.get('SLURM_JOB_ID', '?')[:20]}: {line}"
+    told = f"job {os.environ.get('SLURM_JOB_ID', '?')[:20]}: {text[:900]}"
+    line = "".join(letter if letter.isprintable() else "?" for letter in told)
     sys.stderr.write(f"fairwatt: {verb} of {line}\n")
     try:
         with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as log:

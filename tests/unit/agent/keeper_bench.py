@@ -46,6 +46,7 @@ class Bench:
         self.energy_mj: int | None = 1_000_000
         self.boot_id = boot_id
         self.boot_ms = NOON_MS - HOUR_MS
+        self.dcgm_job_dir: Path | None = None
         self.keeper: Keeper | None = None
         self.journal: Journal | None = None
 
@@ -55,7 +56,7 @@ class Bench:
             inbox_dir=self.folder / "inbox", spool_dir=self.folder, proc_root=self.folder,
             slurm_conf=self.folder / "slurm.conf", gres_conf=self.folder / "gres.conf",
             collector_url="", munge_socket=None, catalogue_dir=None, sample_s=10.0,
-            window_ms=300_000, ship_s=300.0,
+            window_ms=300_000, ship_s=300.0, dcgm_job_dir=self.dcgm_job_dir,
         )  # fmt: skip
         (self.folder / "inbox").mkdir(exist_ok=True)
         self.journal = Journal(self.folder / "journal", first_seq=1)

@@ -15,6 +15,7 @@ from pathlib import Path
 import pytest
 
 from fairwatt.core.call import Completed, call
+from fairwatt.prolog import client
 
 PROLOG = Path(__file__).parents[3] / "prolog"
 HEAVY = {"pathlib", "subprocess", "logging", "asyncio", "typing", "msgspec", "click", "ssl"}
@@ -113,12 +114,82 @@ def test_nothing_works_and_the_job_still_starts(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("verb", ["prolog", "epilog"])
 def test_j18_the_dispatcher_alone_ends_well(verb: str, tmp_path: Path) -> None:
-    """The package folder is gone, or Python is: status 0, silence."""
+    """The package folder is gone, or Python is: status 0, one line in the log."""
     alone = tmp_path / "hooks"
     alone.mkdir()
     shutil.copy(PROLOG / "hooks" / verb, alone / verb)
-    assert hook(verb, folder=alone).returncode == 0
-    assert hook(verb, FAIRWATT_PYTHON="/nonexistent/python3").returncode == 0
+    for done in (
+        hook(verb, folder=alone, SLURM_JOB_ID="7"),
+        hook(verb, SLURM_JOB_ID="7", FAIRWATT_PYTHON="/nonexistent/python3"),
+    ):
+        assert (done.returncode, done.stdout) == (0, "")
+        (line,) = done.stderr.splitlines()
+        assert line.startswith(f"fairwatt: {verb} of job 7: ")
+        assert "not accounted" in line
+
+
+@pytest.mark.parametrize(
+    ("program", "status", "said"),
+    [
+        ("exit 0", 0, ""),
+        ("exit 86", 1, ""),  # client.py's word that a device of the job is broken
+        ("exit 1", 0, "failed"),  # any fault of Python's
+        ("exit 2", 0, "failed"),
+        ("kill -9 $$", 0, "took longer"),
+    ],
+)
+def test_only_a_broken_device_is_a_status_of_ours(tmp_path: Path, program, status, said) -> None:
+    python = tmp_path / "python"
+    python.write_text(f"#!/bin/sh\n{program}\n")
+    python.chmod(0o755)
+    done = hook("prolog", check=False, FAIRWATT_PYTHON=str(python))
+    assert done.returncode == status
+    assert said in done.stderr
+    assert bool(done.stderr) == bool(said)
+
+
+FAULT = b'{"ok":true,"verdict":{"state":"bad","drain":{"code":"FWH101","device":"GPU-1","text":"lost"}}}\n'  # noqa: E501
+
+
+@pytest.mark.parametrize(
+    ("verb", "answer", "status"),
+    [
+        ("prolog", FAULT, 1),
+        ("epilog", FAULT, 0),
+        ("prolog", b'{"ok":true,"verdict":{"state":"bad","drain":null}}\n', 0),
+        ("prolog", b'{"ok":true,"verdict":"bad"}\n', 0),
+        ("prolog", b'{"ok":true,"verdict":{"drain":"yes"}}\n', 0),
+        ("prolog", b"[86]\n", 0),
+        ("prolog", b"nonsense\n", 0),
+        ("prolog", b"\n", 0),
+    ],
+)
+def test_the_agent_s_verdict_decides_and_nothing_else(agent, tmp_path, verb, answer, status):
+    path, _, answers = agent
+    answers.append(answer)
+    done = hook(
+        verb,
+        check=False,
+        FAIRWATT_AGENT_SOCKET=path,
+        FAIRWATT_INBOX_DIR=str(tmp_path / "inbox"),
+        SLURM_JOB_ID="42",
+    )
+    assert done.returncode == status
+    assert done.stderr == ("fairwatt: prolog of job 42: FWH101 GPU-1 lost\n" if status else "")
+    assert (tmp_path / "inbox").exists() == (b'"ok":true' not in answer)
+
+
+def test_the_journal_gets_the_line_too(tmp_path: Path, monkeypatch, capsys) -> None:
+    journal = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
+    journal.bind(str(tmp_path / "log"))
+    monkeypatch.setattr(client, "SYSLOG", str(tmp_path / "log"))
+    monkeypatch.setenv("SLURM_JOB_ID", "42\nroot: all is well")
+    client.say("epilog", "a\nb\x1b[31m")
+    text = journal.recv(2000).decode()
+    journal.close()
+    assert text.startswith("<27>fairwatt-epilog[")
+    assert text.endswith("]: job 42?root: all is well: a?b?[31m")
+    assert "\x1b" not in capsys.readouterr().err
 
 
 def test_the_client_loads_no_heavy_module() -> None:
