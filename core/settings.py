@@ -230,6 +230,12 @@ SETTINGS: tuple[Setting, ...] = (
         60.0,
         "After so many seconds without an answer of the driver the checking process is started anew; the verdict is unknown.",
     ),
+    Setting(
+        "mig.file",
+        str,
+        "/etc/fairwatt/mig.toml",
+        "Which MIG layouts nodes have, and what `fairwatt mig plan` may propose (docs/mig.md).",
+    ),
     Setting("collector.listen", str, "127.0.0.1:8181", "Address and port of the collector."),
     Setting(
         "collector.database", str, "/var/lib/fairwatt/fairwatt.db", "SQLite file of the store."

@@ -11,8 +11,10 @@ per node. The best choice is, in this order:
 4. of these the one with most GPUs of the types for which jobs waited long lately.
 
 Never chosen is what would leave less of a type than `keep` says, or what would leave a waiting job
-no nodes at all on which it could ever run, if there are such now: Slurm would hold it. Up to EXACT_CHOICES choices all are tried (nodes that are
-alike count once); beyond that, changes are added one kind at a time while they help.
+no nodes at all on which it could ever run, if there are such now: Slurm would hold it.
+
+Up to EXACT_CHOICES choices all are tried (nodes that are alike count once); beyond that, changes
+are added one kind at a time while they help.
 """
 
 from __future__ import annotations
