@@ -17,7 +17,7 @@ from dataclasses import dataclass
 
 from fairwatt.core.errors import CommandError, CommandTimeout
 
-__all__ = ["Completed", "call"]
+__all__ = ["Completed", "call", "start_child"]
 
 _log = logging.getLogger(__name__)
 
@@ -72,6 +72,24 @@ def call(
     if check and done.returncode != 0:
         raise CommandError(argv, done.returncode, done.stderr)
     return done
+
+
+def start_child(argv: Sequence[str]) -> subprocess.Popen[bytes]:
+    """Start a program that stays; its stdin and stdout are unbuffered pipes, its stderr is ours.
+
+    Raises:
+        CommandError: the program is missing or may not run.
+    """
+    try:
+        return subprocess.Popen(
+            list(argv),
+            bufsize=0,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            start_new_session=True,
+        )
+    except OSError as error:
+        raise CommandError(argv, 126, f"{argv[0]} cannot run: {error.strerror}") from error
 
 
 def _finished(

@@ -10,8 +10,10 @@ import signal
 import time
 from collections.abc import Callable, Collection
 from types import FrameType
+from typing import Any
 
 from fairwatt.accounting.agent.asker import Asker, JobText
+from fairwatt.accounting.agent.health import HealthSettings, HealthWatch
 from fairwatt.accounting.agent.journal import Journal
 from fairwatt.accounting.agent.keeper import Keeper
 from fairwatt.accounting.agent.requests import (
@@ -53,6 +55,7 @@ class Daemon:
         keeper: Keeper,
         send: Callable[[bytes], Answer],
         job_text: JobText,
+        health: HealthSettings | None = None,
     ) -> None:
         self._settings = settings
         self._source = source
@@ -66,6 +69,7 @@ class Daemon:
         self._post = Worker("delivery")
         self._slurm = Worker("slurm")
         self._asker = Asker(keeper, self._timers, self._slurm, job_text)
+        self._health = HealthWatch(health, self._selector) if health else None
         self._names = itertools.count()
         self._sample_s = settings.sample_s
         self._stopping = False
@@ -89,6 +93,8 @@ class Daemon:
             self._last_reading()
         finally:
             server.close()
+            if self._health is not None:
+                self._health.close()
             self._selector.close()
             self._journal.close()
 
@@ -179,7 +185,8 @@ class Daemon:
         if request.verb in ("prolog", "epilog"):
             self._on_hook(request, reply)
         else:
-            reply(encode_answer(ok=True, **self._keeper.status()))
+            health = {"health": self._health.status()} if self._health else {}
+            reply(encode_answer(ok=True, **self._keeper.status(), **health))
 
     def _on_hook(self, request: HookRequest, reply: Reply) -> None:
         """Answer when the devices were read, or without them at the deadline."""
@@ -192,7 +199,9 @@ class Daemon:
             durable = self._keeper.hook(request, seen)
             answered.append(devices | self._keeper.devices_of(job_id))
             # Not on disk: the hook had better leave its message in the inbox too.
-            reply(encode_answer(ok=durable, read=seen is not None))
+            told = self._verdict_for(request, devices | self._keeper.devices_of(job_id))
+            reply(encode_answer(ok=durable, read=seen is not None, **told))
+            self._tell_holders(job_ended=request.verb == "epilog")
             self._asker.ask()
             self._sample_soon()
 
@@ -213,6 +222,17 @@ class Daemon:
         )
         self._keeper.late(seen, devices)
 
+    # -- health --------------------------------------------------------------------------------
+
+    def _verdict_for(self, request: HookRequest, devices: Collection[str]) -> dict[str, Any]:
+        if self._health is None or request.verb != "prolog":
+            return {}
+        return {"verdict": self._health.answer(devices)}
+
+    def _tell_holders(self, *, job_ended: bool = False) -> None:
+        if self._health is not None:
+            self._health.tell_holders(self._keeper.holders(), job_ended=job_ended)
+
     # -- delivery and housekeeping ---------------------------------------------------------------
 
     def _ship(self) -> None:
@@ -232,6 +252,9 @@ class Daemon:
         self._journal.retry()
         if self._keeper.has_mail and not self._gpu.outstanding:
             self._visit(self._keeper.sample, enumerate_devices=True)
+        if self._health is not None:
+            self._health.tick()
+            self._tell_holders()
         self._timers.set("housekeeping", HOUSEKEEPING_S, lambda: self._plan_housekeeping(server))
 
 

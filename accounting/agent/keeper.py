@@ -32,6 +32,7 @@ from fairwatt.core.conf_lines import constrains_devices
 from fairwatt.core.errors import CatalogueError, ConfigError
 from fairwatt.core.events import AgentStarted, RunEnded
 from fairwatt.core.records import Device
+from fairwatt.core.verdict import Holder
 
 __all__ = ["Keeper"]
 
@@ -157,6 +158,11 @@ class Keeper:
         """Return the devices that a job holds, or held since their last reading."""
         state = self._journal.state
         return {t.hold.device for t in state.holds if t.job_id == job_id}
+
+    def holders(self) -> set[Holder]:
+        """Return what the running jobs hold, for the health checks."""
+        holds = [timed.hold for timed in self._journal.state.holds if timed.until_ms is None]
+        return {Holder(hold.device, hold.instance) for hold in holds}
 
     def status(self) -> dict[str, Any]:
         """Return what `status` answers."""

@@ -13,6 +13,7 @@ from functools import partial
 
 from fairwatt.accounting.agent.asker import job_text
 from fairwatt.accounting.agent.daemon import Daemon
+from fairwatt.accounting.agent.health import HealthSettings, health_settings
 from fairwatt.accounting.agent.inbox import Inbox
 from fairwatt.accounting.agent.journal import Journal
 from fairwatt.accounting.agent.keeper import Keeper
@@ -47,9 +48,10 @@ def run(version: str) -> None:
     Raises:
         FairwattError: a setting is wrong, or its socket or folders cannot be used.
     """
-    settings = agent_settings(config.load(config.find()))
+    known = config.load(config.find())
+    settings = agent_settings(known)
     try:
-        _daemon(settings, version).run()
+        _daemon(settings, version, health_settings(known, settings.node)).run()
     except OSError as error:
         raise SpoolError(
             f"cannot be used: {error.strerror}",
@@ -58,7 +60,7 @@ def run(version: str) -> None:
         ) from error
 
 
-def _daemon(settings: AgentSettings, version: str) -> Daemon:
+def _daemon(settings: AgentSettings, version: str, health: HealthSettings | None) -> Daemon:
     origin = Origin(settings.node, read_boot_id(settings.proc_root))
     catalogue = load_catalogue(settings.catalogue_dir)
     Inbox(settings.inbox_dir).prepare()
@@ -76,7 +78,7 @@ def _daemon(settings: AgentSettings, version: str) -> Daemon:
 
     source = NvmlSource(settings.node, catalogue)
     slurm = CliBackend(str(settings.slurm_conf) if settings.slurm_conf.exists() else None)
-    return Daemon(settings, source, journal, keeper, send, partial(job_text, slurm))
+    return Daemon(settings, source, journal, keeper, send, partial(job_text, slurm), health)
 
 
 if __name__ == "__main__":

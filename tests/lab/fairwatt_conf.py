@@ -43,6 +43,11 @@ def node_settings(paths: Paths, node: LabNode, collector_port: int) -> dict[str,
         "agent.collector_url": f"http://127.0.0.1:{collector_port}",
         "agent.sample_s": 1.0,
         "agent.ship_s": 1.0,
+        "health.enabled": False,  # four more processes: for the tests of health alone
+        "health.file": str(node.health_file),
+        "health.state_file": str(node.health_state),
+        "health.dir": str(node.folder / "health"),
+        "health.kmsg": str(node.kmsg),
     }
 
 

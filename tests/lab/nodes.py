@@ -63,6 +63,21 @@ class LabNode:
         """The fake NVML library's control file."""
         return self.folder / "nvml.control"
 
+    @property
+    def health_file(self) -> Path:
+        """The site's changes to the health checks."""
+        return self.folder / "health.toml"
+
+    @property
+    def health_state(self) -> Path:
+        """The newest verdict."""
+        return self.folder / "health.json"
+
+    @property
+    def kmsg(self) -> Path:
+        """What stands for the kernel's log."""
+        return self.folder / "kmsg"
+
     @cached_property
     def fake(self) -> FakeNvml:
         """The fake NVML library's control and truth."""

@@ -49,6 +49,7 @@ class AgentLab:
             "collector_url = 'http://127.0.0.1:9'\n"
             f"[site]\nmunge_socket = '{root / 'munge.sock'}'\n"
             f"slurm_conf = '{root / 'slurm.conf'}'\n"
+            "[health]\nenabled = false\n"
         )
 
     @property
