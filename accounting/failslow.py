@@ -19,6 +19,7 @@ from typing import Literal
 
 __all__ = [
     "CLOCK",
+    "MIN_RANKS",
     "POWER",
     "STEP_TIMES",
     "UTILISATION",

@@ -18,6 +18,7 @@ from fairwatt.accounting.agent.inbox import Inbox
 from fairwatt.accounting.agent.job_files import JobFiles
 from fairwatt.accounting.agent.journal import Journal
 from fairwatt.accounting.agent.meter import Meter
+from fairwatt.accounting.agent.pace import LivePace
 from fairwatt.accounting.agent.records import Entry, Origin, Reading
 from fairwatt.accounting.agent.requests import HookRequest, job_id_of
 from fairwatt.accounting.agent.runs import correcting, ending, lost_with_boot, starting
@@ -59,6 +60,7 @@ class Keeper:
         self.devices: dict[str, Device] = {}
         self.wants_enumeration = True
         self.ship_soon = False
+        self.pace = LivePace()
         self._begun = False
         self._settings = settings
         self._journal = journal
@@ -131,6 +133,7 @@ class Keeper:
         reset = self._catch_resets(self._readings(seen))
         self._note_utils(seen)
         self._cut(seen, self._drain() | reset)
+        self.pace.look(seen, self._journal.state.runs, self.devices)
 
     def border(self, seen: Observation, border_ms: int) -> None:
         """Cut all windows at a wall-clock border."""
@@ -176,6 +179,7 @@ class Keeper:
             "delivered_seq": self._journal.delivered_seq,
             "on_disk": not self._journal.failing,
             "faults": self._meter.faults,
+            "slow": self.pace.status(),
         }
 
     # -- hooks ---------------------------------------------------------------------------------
