@@ -124,6 +124,7 @@ class HealthWatch:
             "t_ms": self.verdict.t_ms,
             "findings": [finding.reason for finding in self.verdict.findings],
             "restarts": self.restarts,
+            "holders": msgspec.to_builtins(self._notice.holders),
         }
 
     def tell_holders(self, holders: Iterable[Holder], *, job_ended: bool = False) -> None:

@@ -57,7 +57,7 @@ def health_settings(config: Config) -> HealthSettings:
         proc_root=Path(config["agent.proc_root"]),
         slurm_conf=slurm_conf,
         gres_conf=Path(gres_conf) if gres_conf else slurm_conf.with_name("gres.conf"),
-        mig_file=Path(config.values.get("mig.file", "/etc/fairwatt/mig.toml")),
+        mig_file=Path(config["mig.file"]),
         catalogue_dir=config["site.catalogue_dir"] or None,
         agent_socket=Path(config["agent.socket"]),
         drains=config["health.drain"],

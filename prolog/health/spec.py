@@ -19,7 +19,6 @@ import functools
 import re
 import tomllib
 from collections.abc import Iterable, Mapping
-from importlib.resources import files
 from pathlib import Path
 from typing import Any, Literal
 
@@ -35,6 +34,7 @@ DEFAULT_PATH = Path("/etc/fairwatt/health.toml")
 Context = Literal["prolog", "epilog", "background"]
 _Changeable = ("enabled", "severity", "action", "period_s", "deadline_s", "parameters")
 _Timing = ("period_s", "deadline_s")
+_HERE = Path(__file__)
 _PATH = re.compile(r" - at `\$\.?([^`]*)`")
 
 
@@ -100,13 +100,13 @@ def load_checks(path: Path | None = None) -> dict[str, CheckSpec]:
 @functools.cache
 def load_xids() -> Mapping[int, XidKind]:
     """Return what is known about XID numbers (xids.toml)."""
-    tree = tomllib.loads((files(__package__) / "xids.toml").read_text(encoding="utf-8"))
+    tree = tomllib.loads(_HERE.with_name("xids.toml").read_text(encoding="utf-8"))
     return {int(number): msgspec.convert(item, XidKind) for number, item in tree.items()}
 
 
 @functools.cache
 def _own() -> Mapping[str, CheckSpec]:
-    tree = tomllib.loads((files(__package__) / "checks.toml").read_text(encoding="utf-8"))
+    tree = tomllib.loads(_HERE.with_name("checks.toml").read_text(encoding="utf-8"))
     return {
         name: msgspec.convert({"name": name, **entries}, CheckSpec)
         for name, entries in tree.items()

@@ -20,14 +20,13 @@ from typing import BinaryIO
 import msgspec
 
 from fairwatt.core import config, logs
-from fairwatt.core.errors import ConfigError, FairwattError
+from fairwatt.core.errors import FairwattError
 from fairwatt.core.verdict import (
     AgentNotice,
     CheckState,
     Finding,
     Verdict,
     encode_verdict,
-    one_line,
     state_of,
 )
 from fairwatt.prolog.health.drain import stamped
@@ -37,12 +36,13 @@ from fairwatt.prolog.health.read_nvml import NvmlReader
 from fairwatt.prolog.health.round import HostReader, Round
 from fairwatt.prolog.health.schedule import Schedule
 from fairwatt.prolog.health.settings import HealthSettings, health_settings
+from fairwatt.prolog.health.site import site_checks
 from fairwatt.prolog.health.slurm_node import SlurmNode
-from fairwatt.prolog.health.spec import CheckSpec, load_checks
+from fairwatt.prolog.health.spec import CheckSpec
 from fairwatt.prolog.health.threads import Event, Runner, follow_lines
 from fairwatt.prolog.health.warden import Warden
 
-__all__ = ["HealthWorker", "main", "site_checks"]
+__all__ = ["HealthWorker", "main"]
 
 AFTER_JOB_S = 2.0
 """A job's processes may take a moment to end."""
@@ -258,23 +258,6 @@ class HealthWorker:
         self._schedule = Schedule(list(self._specs.values()), time.monotonic())
         there = [spec for spec in self._specs.values() if spec.enabled]
         self._history.keep_only({spec.name for spec in there}, {spec.code for spec in there})
-
-
-def site_checks(path: Path) -> tuple[dict[str, CheckSpec], Finding | None]:
-    """Return the checks as the site wants them.
-
-    Where its file is wrong that is a finding, and fairwatt's own checks run without draining.
-    """
-    try:
-        return load_checks(path), None
-    except ConfigError as error:
-        _log.error("%s", error)
-        quiet = {
-            name: msgspec.structs.replace(spec, action="alert")
-            for name, spec in load_checks().items()
-        }
-        text = one_line(f"{error}; until then no check drains", 400)
-        return quiet, Finding(code="FWH905", severity="unknown", text=text)
 
 
 def _stamp(path: Path) -> tuple[int, int] | None:
