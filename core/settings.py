@@ -145,6 +145,11 @@ SETTINGS: tuple[Setting, ...] = (
         "Folder in which dcgm-exporter looks for each GPU's jobs (its --hpc-job-mapping-dir);"
         " empty: no such files are written.",
     ),
+    Setting("agent.proc_root", str, "/proc", "Where /proc is (tests use a folder)."),
+    Setting("agent.collector_url", str, "http://127.0.0.1:8181", "Where events are sent."),
+    Setting("agent.sample_s", float, 10.0, "Seconds between samples of power and utilisation."),
+    Setting("agent.window_s", int, 300, "Longest window of the ledger, in seconds."),
+    Setting("agent.ship_s", float, 300.0, "Seconds between deliveries to the collector."),
     Setting(
         "epilog.clean",
         bool,
@@ -158,11 +163,6 @@ SETTINGS: tuple[Setting, ...] = (
         "Folder of a job that Epilog removes, %j for the job id and %u for the user's name, as"
         " /scratch/%u/job.%j; empty: none.",
     ),
-    Setting("agent.proc_root", str, "/proc", "Where /proc is (tests use a folder)."),
-    Setting("agent.collector_url", str, "http://127.0.0.1:8181", "Where events are sent."),
-    Setting("agent.sample_s", float, 10.0, "Seconds between samples of power and utilisation."),
-    Setting("agent.window_s", int, 300, "Longest window of the ledger, in seconds."),
-    Setting("agent.ship_s", float, 300.0, "Seconds between deliveries to the collector."),
     Setting(
         "health.enabled",
         bool,
