@@ -42,7 +42,7 @@ class Here:
 
     @property
     def style(self) -> Style:
-        """How gres.conf is written now; by hand if it has lines for the node and detects nothing."""
+        """How gres.conf is written now: by hand if it has lines and detects nothing."""
         by_hand = bool(self.conf.lines) and self.conf.autodetect != "nvml"
         return "files" if by_hand else "nvml"
 

@@ -90,8 +90,8 @@ def inspect_layouts(
     try:
         tree = tomllib.loads(text)
     except tomllib.TOMLDecodeError as error:
-        line = re.search(r"line (\d+)", str(error))
-        at = f"{place}:{line[1]}" if line else place
+        line = re.search(r"line (\d+)", str(error))  # absent where the text ends too early
+        at = f"{place}:{line[1] if line else len(text.splitlines())}"
         fault = ConfigError(f"not valid TOML: {error}", place=at, remedy="mend the line")
         return MigFile({}, {}, PlanRules(), {}, place), [fault]
     return reader.file(tree), reader.problems
@@ -182,11 +182,16 @@ class _Reader:
     def _model(self, value: object, *path: str) -> GpuModel | None:
         if value is None:
             return None
-        keys = [model.key for model in self._catalogue.models]
         found = next((model for model in self._catalogue.models if model.key == value), None)
         if found is None:
-            self._fault("no such GPU model", value, _nearest(str(value), keys), *path)
+            self._fault("no such GPU model", value, self._models_like(str(value)), *path)
         return found
+
+    def _models_like(self, word: str) -> str:
+        meant = [model.key for model in self._catalogue.models_of_type(word)]
+        if meant:
+            return f"did you mean {' or '.join(meant)}?"
+        return _nearest(word, [model.key for model in self._catalogue.models])
 
     def _check_pieces(self, pieces: tuple[Piece, ...], model: GpuModel | None, *path: str) -> None:
         models = [model] if model else _candidates(self._catalogue, pieces)
@@ -303,7 +308,7 @@ class _Reader:
         keys = [model.key for model in self._catalogue.models]
         for key, word in body.items():
             if key not in keys:
-                self._fault("no such GPU model", key, _nearest(key, keys), "types", key)
+                self._fault("no such GPU model", key, self._models_like(key), "types", key)
             elif not isinstance(word, str) or not _TYPE.fullmatch(word):
                 remedy = 'write the word of Gres=gpu:WORD:…, for example "a100"'
                 self._fault("no GRES type", word, remedy, "types", key)

@@ -35,6 +35,7 @@ __all__ = [
     "PlanNode",
     "Score",
     "best_choice",
+    "runnable",
     "score",
     "started",
 ]
@@ -97,6 +98,8 @@ def best_choice(
     demands: Sequence[Demand],
     keep: Mapping[str, int] | None = None,
     waits: Mapping[str, float] | None = None,
+    *,
+    protect: bool = True,
 ) -> tuple[Choice, bool]:
     """Return the nodes to change with the option for each, and whether all choices were tried.
 
@@ -105,6 +108,7 @@ def best_choice(
         demands: what waits, most urgent first.
         keep: the least to remain by type (`a100_1g.5gb`) or profile (`1g.5gb`).
         waits: how long jobs waited lately, in seconds, by type.
+        protect: leave every waiting job nodes on which it could run.
     """
     relevant = tuple(_relevant(nodes, demands))
     rest = _total(node.options[0] for node in nodes if node not in relevant)
@@ -113,7 +117,8 @@ def best_choice(
         for types, least in _floors(nodes, keep or {})
     )
     problem = _Problem(relevant, tuple(demands), floors, waits or {})
-    problem.runnable.update(_runnable(problem, {}))
+    if protect:
+        problem.runnable.update(runnable(relevant, demands, {}))
     groups = _groups(problem)
     sizes = [comb(len(each) + len(options) - 1, len(each)) for each, options in groups]
     if prod(sizes) <= EXACT_CHOICES:
@@ -176,13 +181,15 @@ def _floors(
         yield types, min(least, sum(present[t] for t in types))
 
 
-def _runnable(problem: _Problem, choice: Choice) -> Iterator[int]:
-    """The demands for which there are enough nodes with all they need, were they idle."""
-    for index, demand in enumerate(problem.demands):
+def runnable(
+    nodes: Sequence[PlanNode], demands: Sequence[Demand], choice: Choice
+) -> Iterator[int]:
+    """Yield the demands for which there are enough nodes with all they need, were they idle."""
+    for index, demand in enumerate(demands):
         able = sum(
             demand.may_use(node.name, node.partitions, node.features)
             and _gives(node.options[choice.get(node.name, 0)], demand)
-            for node in problem.nodes
+            for node in nodes
         )
         if able >= demand.nodes:
             yield index
@@ -206,7 +213,7 @@ def _total(options: Iterable[Option]) -> Counter[str]:
 def _holds(problem: _Problem, choice: Choice) -> bool:
     total = _total(node.options[choice.get(node.name, 0)] for node in problem.nodes)
     enough = all(sum(total[t] for t in types) >= least for types, least in problem.floors)
-    return enough and problem.runnable <= set(_runnable(problem, choice))
+    return enough and problem.runnable <= set(runnable(problem.nodes, problem.demands, choice))
 
 
 _Group = tuple[tuple[PlanNode, ...], tuple[int, ...]]

@@ -9,7 +9,15 @@ from dataclasses import dataclass
 
 from fairwatt.prolog.mig.demand import Demand
 from fairwatt.prolog.mig.layout import GpuSet, MigFile, NodeLayout
-from fairwatt.prolog.mig.plan import Choice, Option, PlanNode, best_choice, score, started
+from fairwatt.prolog.mig.plan import (
+    Choice,
+    Option,
+    PlanNode,
+    best_choice,
+    runnable,
+    score,
+    started,
+)
 
 __all__ = ["BoardChange", "Plan", "Proposal", "Waiting", "as_text", "make_plan", "proposed_layout"]
 
@@ -83,7 +91,7 @@ def make_plan(
     return Plan(
         proposals=tuple(_proposals(nodes, ripe, choice)),
         waiting=tuple(_waiting(nodes, demands)),
-        notes=tuple(_notes(nodes, demands, ripe)),
+        notes=(*_notes(nodes, demands, ripe), *_forgone(nodes, ripe, mig, choice)),
         starts_now=sum(each.copies for each in now),
         starts_then=sum(each.copies for each in then),
         tried_all=tried_all,
@@ -213,6 +221,18 @@ def _notes(
             f"Slurm holds {_some(held)} (BadConstraints): once the type is there again, run "
             f"scontrol release {','.join(held[:_MOST_SHOWN])}"
         )
+
+
+def _forgone(
+    nodes: Sequence[PlanNode], demands: Sequence[Demand], mig: MigFile, choice: Choice
+) -> Iterator[str]:
+    """What is not proposed because a waiting job would lose its last node."""
+    bold, _ = best_choice(nodes, demands, mig.plan.keep, protect=False)
+    more = int(score(nodes, demands, bold)[0] - score(nodes, demands, choice)[0])
+    if more > 0:
+        lost = set(runnable(nodes, demands, {})) - set(runnable(nodes, demands, bold))
+        jobs = _some([demands[index].job for index in sorted(lost)])
+        yield f"{more} more could start, but no node would be left for {jobs}: not proposed"
 
 
 def as_text(plan: Plan) -> str:

@@ -24,7 +24,10 @@ class Places:
 
     def __init__(self, text: str, place: str) -> None:
         self._place = place
-        self._lines = dict(reversed(list(_paths(text))))
+        self._lines: dict[tuple[str, ...], int] = {}
+        for path, number in _paths(text):
+            for length in range(1, len(path) + 1):
+                self._lines.setdefault(path[:length], number)
 
     def of(self, *path: str) -> str:
         """Return `file:line` of a key, or of the nearest table or key that holds it."""
