@@ -123,6 +123,15 @@ class Pool(Kinds):
         super().__init__(counts.items())
         self._folded: dict[frozenset[str | None], str] = {}
 
+    @classmethod
+    def union(cls, pools: Iterable[Pool]) -> Pool:
+        """All nodes that are in any of them, each once."""
+        found: dict[tuple[Kind, tuple[str, ...]], dict[str, None]] = {}
+        for pool in pools:
+            for cell in pool.cells:
+                found.setdefault((cell.kind, cell.features), {}).update(dict.fromkeys(cell.names))
+        return cls(Cell(kind, features, list(names)) for (kind, features), names in found.items())
+
     @functools.cached_property
     def marks(self) -> Mapping[str, tuple[frozenset[str | None], int]]:
         """Per feature the GPU types that its nodes have, and how many such nodes there are."""

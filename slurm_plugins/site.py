@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import tomllib
 from collections import OrderedDict
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
@@ -108,9 +109,9 @@ class Site:
         self._features = frozenset(name for node in facts.nodes for name in node.features)
         self._node_names = NodeNames(node.name for node in facts.nodes)
         self._slices = frozenset(name for name, type_ in self.types.items() if type_.is_slice)
-        self._kindred = Kindred()
-        self._all = self._kindred.pool(facts.nodes)
-        self._pools = self._by_partition()
+        kindred = Kindred()
+        self._all = kindred.pool(facts.nodes)
+        self._pools = _by_partition(facts.nodes, kindred)
         self._listed: OrderedDict[_PoolKey, Pool] = OrderedDict()
         self._holders = {type_: self._partitions_with(type_) for type_ in (*names, None)}
         for pool in (self._all, *self._pools.values()):
@@ -166,9 +167,11 @@ class Site:
         """
         partition = self.partition_of(request)
         required, excluded = request.req_nodes, request.exc_nodes
-        features = self._asked_features(request.features)
-        if not (required or excluded or features or "," in (partition or "")):
+        features = self._asked_features(request.features) if request.features else ()
+        if not (required or excluded or features or (partition and "," in partition)):
             return self._in(partition)
+        if partition and "," in partition:
+            partition = ",".join(sorted(set(partition.split(","))))  # orders are many
         key = (partition, required, excluded, request.max_nodes if required else None, features)
         pool = self._listed.get(key)
         if pool is None:
@@ -196,17 +199,9 @@ class Site:
             return self._all
         if "," not in partition:
             return self._pools.get(partition, _NOWHERE)
-        wanted = set(partition.split(","))
-        return self._kindred.pool(
-            node for node in self.facts.nodes if not wanted.isdisjoint(node.partitions)
-        )
-
-    def _by_partition(self) -> dict[str, Pool]:
-        members: dict[str, list[Node]] = {}
-        for node in self.facts.nodes:
-            for partition in node.partitions:
-                members.setdefault(partition, []).append(node)
-        return {name: self._kindred.pool(nodes) for name, nodes in members.items()}
+        pools = [self._in(name) for name in set(partition.split(","))]
+        largest = max(pools, key=len)
+        return largest if len(largest) == len(self._all) else Pool.union(pools)
 
     def _asked_features(self, constraint: str | None) -> Groups:
         """The groups of a constraint that these facts can judge: those of known features."""
@@ -258,6 +253,14 @@ def _listed(name: str | None, allowed: tuple[str, ...] | None, denied: tuple[str
     if name is None:
         return allowed is None and not denied
     return name not in denied and (allowed is None or name in allowed)
+
+
+def _by_partition(nodes: Iterable[Node], kindred: Kindred) -> dict[str, Pool]:
+    members: dict[str, list[Node]] = {}
+    for node in nodes:
+        for partition in node.partitions:
+            members.setdefault(partition, []).append(node)
+    return {name: kindred.pool(held) for name, held in members.items()}
 
 
 _NOWHERE = Pool(())

@@ -134,7 +134,7 @@ def _fault(
         return _no_such_features(there, site, need)
     if any(pool.most(type_) < max(1, need.every.gpus.get(type_, 0)) for type_ in need.types):
         return None  # known_types tells that better
-    missing = next((each for each in need.some if not _able(pool, each).kinds), None)
+    missing = next((each for each in need.some if not _any_gives(pool, each)), None)
     if missing is not None:
         return _Fault(1, _no_node(there, site, pool, need, missing))
     able = _able(pool, need.every)
@@ -170,16 +170,21 @@ def _no_such_features(request: JobRequest, site: Site, need: _Need) -> _Fault | 
     return _Fault(0, told)
 
 
+def _any_gives(pool: Kinds, need: OnANode) -> bool:
+    return any(_gives(kind, need) for kind, _ in pool.kinds)
+
+
 def _able(pool: Kinds, need: OnANode) -> Kinds:
     return pool.of_kinds(lambda kind: _gives(kind, need))
 
 
 def _gives(kind: Kind, need: OnANode) -> bool:
     """Whether one node of this kind has all of that at once; what is not known it has."""
-    return (
-        all(kind.count(type_) >= count for type_, count in need.gpus.items())
-        and (kind.cpus is None or kind.cpus >= need.cpus)
-        and (kind.mem_mib is None or kind.mem_mib >= need.mem_mib)
+    for type_, count in need.gpus.items():
+        if kind.count(type_) < count:
+            return False
+    return (kind.cpus is None or kind.cpus >= need.cpus) and (
+        kind.mem_mib is None or kind.mem_mib >= need.mem_mib
     )
 
 
@@ -274,7 +279,7 @@ def _can(request: JobRequest, site: Site, need: _Need) -> bool:
     most = min(part.max_nodes or len(able), need.most_nodes or len(able))
     cpus = _cpus(able, most)
     return (
-        all(_able(pool, each).kinds for each in need.some)
+        all(_any_gives(pool, each) for each in need.some)
         and need.nodes <= min(len(able), part.max_nodes or len(able))
         and (longest is None or minutes <= longest)
         and all(pool.most(type_) > 0 for type_ in need.types)

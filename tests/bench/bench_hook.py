@@ -175,7 +175,8 @@ def show_decisions(run: Bench) -> dict[str, int]:
         hits = pong["memo_hits"] / max(1, pong["judged"])
         print(
             f"  {name}: judged {pong['judged']} of {run.sent[name]} jobs,"
-            f" {hits:.0%} from the memo, a decision took p50 {pong['p50_us']} µs, p99 {pong['p99_us']} µs"
+            f" {hits:.0%} from the memo; a decision took"
+            f" p50 {pong['p50_us']} µs, p99 {pong['p99_us']} µs"
         )
     print(f"  deadlines of {SITE_DEADLINE_MS} ms missed so far: {run.timeouts()}")
     return pongs["policyd"]

@@ -2,7 +2,7 @@
 """The real agent for so many samplings of 8 GPUs × 7 slices, on a clock that leaps over waits.
 
 Daemon, keeper, journal on disk, NVML binding, hook socket and HTTP to a collector are the real
-ones. A job begins every minute on one slice and ends five minutes later. Run as a child:
+ones. A job begins every half minute on one slice and ends five minutes later. Run as a child:
 `python -m tests.bench.node_soak CONFIG CONTROL TICKS`, it prints one JSON line per mark.
 """
 
@@ -21,7 +21,7 @@ from typing import Any
 from tests.bench.node_clock import LeapingClock
 from tests.bench.node_memory import memory_kib
 
-JOB_EVERY_S, JOB_S = 60.0, 300.0
+JOB_EVERY_S, JOB_S = 30.0, 300.0
 TELL_DRIVER_S = 1.0
 MARKS = 10
 

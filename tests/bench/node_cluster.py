@@ -1,0 +1,133 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A live cluster whose jobs take turns: no node hooks, ours, a bash peer's; each is timed.
+
+slurm.conf names a small C program for every hook (node_stamp.c), which runs the variant whose turn
+the job id says and notes how long it took.
+"""
+
+from __future__ import annotations
+
+import shlex
+import shutil
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from fairwatt.core.call import call
+from tests.fakes.nvml_control import LIBRARY
+from tests.lab.cluster import OneHostCluster
+from tests.lab.hooks import PACKAGE_NODE_HOOKS
+from tests.lab.slurm_conf import SlurmSettings
+from tests.lab.system import HOST_RELEASE
+from tests.lab.waiting import LabError, await_value
+
+__all__ = ["HOOKS", "NONE", "OURS", "PEER", "JobTimes", "NodeBenchCluster"]
+
+NONE, OURS, PEER = range(3)
+HOOKS = ("prolog", "epilog", "task-prolog")
+HERE = Path(__file__).parent
+PLACES = (("gpu01", "gpu:a100:1"), ("mig01", "gpu:a100_1g.5gb:1"))
+"""Where jobs run, and what they hold: a whole board, one slice of a board cut in seven."""
+
+
+@dataclass
+class JobTimes:
+    """One job: its variant, ms from `srun` to the task's first instruction, ms of each hook."""
+
+    variant: int
+    start_ms: float
+    whole_ms: float = 0.0
+    hooks_ms: dict[str, float] = field(default_factory=dict)
+
+    @property
+    def added_ms(self) -> float:
+        """Prolog and Epilog together."""
+        return self.hooks_ms["prolog"] + self.hooks_ms["epilog"]
+
+
+class NodeBenchCluster(OneHostCluster):
+    """Two nodes in use, each with its agent, at a site's settings."""
+
+    def __init__(self, root: Path, release: str = HOST_RELEASE) -> None:
+        super().__init__(
+            root,
+            hook="none",
+            node_hooks=PACKAGE_NODE_HOOKS,
+            settings={"agent.sample_s": 10.0, "agent.ship_s": 300.0},
+            release=release,
+        )
+
+    def start_agents(self) -> None:
+        """Start the collector and the agents of the nodes in use."""
+        self.start_collector()
+        for node, _ in PLACES:
+            self.start_agent(node)
+
+    def run_job(self, number: int) -> JobTimes:
+        """Run one job to the end of its Epilog."""
+        node, gres = PLACES[number // 3 % len(PLACES)]
+        where = ["--partition=all", f"--nodelist={node}", f"--gres={gres}", "--cpus-per-task=1"]
+        begin_ns = time.monotonic_ns()
+        argv = ["srun", "-Q", *where, str(self.paths.etc / "prolog"), "clock"]
+        done = self.run(argv, "ada", check=True)
+        ended = await_value(
+            lambda: self._last("epilog", number), what="Epilog", timeout_s=20, interval_s=0.002
+        )
+        job_id, variant = ended["job"], ended["variant"]
+        times = JobTimes(variant, (int(done.stdout) - begin_ns) / 1e6)
+        times.whole_ms = (ended["end"] - begin_ns) / 1e6
+        for hook in HOOKS:
+            row = self._last(hook, number)
+            if row["job"] != job_id or row["status"]:
+                raise LabError(f"{hook} of job {job_id}: {row}\n{self.log_text(f'slurmd-{node}')}")
+            times.hooks_ms[hook] = (row["end"] - row["begin"]) / 1e6
+        return times
+
+    def _last(self, hook: str, number: int) -> dict[str, int]:
+        """The hook's line of the `number`th job (from 0), empty while it is not there."""
+        lines = (self.paths.etc / f"{hook}.times").read_text().splitlines(keepends=True)
+        if len(lines) <= number or not lines[number].endswith("\n"):
+            return {}
+        names = ("job", "variant", "begin", "end", "status")
+        return dict(zip(names, map(int, lines[number].split()), strict=True))
+
+    def _write_configuration(self) -> SlurmSettings:
+        slurm = super()._write_configuration()
+        self._build("node_smi.c", "smi", f"-L{LIBRARY.parent}", f"-l:{LIBRARY.name}")
+        shutil.copy(LIBRARY, self.paths.etc)
+        self._write_peer()
+        for hook in HOOKS:
+            self._take_turns(hook)
+        return slurm
+
+    def _take_turns(self, hook: str) -> None:
+        etc = self.paths.etc
+        variants = etc / f"{hook}.d"
+        variants.mkdir(exist_ok=True)
+        (etc / hook).rename(variants / str(OURS))
+        if hook != "task-prolog":
+            (variants / str(PEER)).symlink_to(etc / "peer.sh")
+        self._build("node_stamp.c", hook, "-static")
+        times = etc / f"{hook}.times"
+        times.touch()
+        times.chmod(0o666)  # TaskProlog runs as the user
+
+    def _write_peer(self) -> None:
+        etc = self.paths.etc
+        shutil.copy(HERE / "node_peer.sh", etc / "peer.sh")
+        (etc / "peer.sh").chmod(0o755)
+        values: Mapping[str, object] = {
+            "NODES": self.paths.root / "nodes",
+            "SMI": etc / "smi",
+            "LD_LIBRARY_PATH": etc,
+            "SLURM_CONF": self.paths.slurm_conf,
+        }
+        lines = [f"export {name}={shlex.quote(str(value))}\n" for name, value in values.items()]
+        for folder in (etc, etc / "prolog.d", etc / "epilog.d"):
+            folder.mkdir(exist_ok=True)
+            (folder / "peer.conf").write_text("".join(lines))
+
+    def _build(self, source: str, name: str, *options: str) -> None:
+        target = self.paths.etc / name
+        call(["cc", "-O2", "-o", str(target), str(HERE / source), *options], timeout_s=60)
