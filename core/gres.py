@@ -26,6 +26,7 @@ __all__ = [
     "Spelling",
     "format_node_gres",
     "format_request",
+    "is_doubled",
     "parse_count",
     "parse_node_gres",
     "parse_request",
@@ -39,6 +40,8 @@ _GRES = "gres"
 _TRES = ""
 # More than one where a client puts its own before the user's: scontrol update Gres=gres:gpu.
 _PREFIX = re.compile(r"(?:gres[:/])+")
+# `--gpus=gpu:a100:2`: the client puts its own before that as well.
+_DOUBLED = re.compile(r"(?:gpu:(?:gres[:/])*)+(?=gpu:)")
 _PLAIN_TRES = re.compile(r"(?:cpu|mem|node|billing|energy|pages|vmem)(?=[:=]|$)")
 _RESERVED = re.compile(r"cpu|mem|node|billing|energy|pages|vmem|gres")
 _OTHER_KIND = re.compile(r"([A-Za-z][A-Za-z0-9_-]*)/")
@@ -121,7 +124,8 @@ class Gres:
 def parse_request(text: str) -> tuple[Gres, ...]:
     """Read what a job asks for: `gpu`, `gpu:a100:2`, `gres:gpu:2`, `cpu=3,gres/gpu:a100=2`.
 
-    Empty text asks for nothing. A missing count is 1.
+    Empty text asks for nothing. A missing count is 1. `gpu:gpu:a100:2`, which has no reading of
+    its own, is what clients make of `--gpus=gpu:a100:2`, and read as that was meant.
 
     Raises:
         GrammarError: `part` is the entry or the piece of it that cannot be read.
@@ -141,6 +145,15 @@ def server_reads(text: str, spelling: Spelling) -> bool:
     """
     pairs = zip(parse_request(text), text.split(","), strict=False)
     return all(_is_read(part, spelling) for entry, part in pairs if entry.kind == _GRES)
+
+
+def is_doubled(text: str) -> bool:
+    """Whether an entry of a request is read only without a second `gpu:` in it.
+
+    Raises:
+        GrammarError: as `parse_request`.
+    """
+    return text.count("gpu:") > 1 and any(_is_doubled(part, text) for part in text.split(","))
 
 
 def format_request(items: Iterable[Gres], spelling: Spelling, *, per_task: bool = False) -> str:
@@ -196,7 +209,7 @@ def parse_count(text: str, whole: str) -> int:
 
 def _is_read(part: str, spelling: Spelling) -> bool:
     body = part.removeprefix(_PREFIXES[spelling])
-    if not part.startswith(_PREFIXES[spelling]) or _PREFIX.match(body):
+    if not part.startswith(_PREFIXES[spelling]) or _PREFIX.match(body) or is_doubled(part):
         return False
     return spelling is Spelling.SLASH or "=" not in body
 
@@ -229,6 +242,28 @@ def _split_count(body: str) -> tuple[str, str, str]:
 
 
 def _gres(body: str, part: str, whole: str) -> Gres:
+    try:
+        return _single(body, part, whole)
+    except GrammarError:
+        doubled = _DOUBLED.match(body)
+        if doubled is None:
+            raise
+    return _single(body[doubled.end() :], part, whole)
+
+
+def _is_doubled(part: str, whole: str) -> bool:
+    prefix = _PREFIX.match(part)
+    body = part[prefix.end() :] if prefix else part
+    if _DOUBLED.match(body) is None:
+        return False
+    try:
+        _single(body, part, whole)
+    except GrammarError:
+        return True
+    return False
+
+
+def _single(body: str, part: str, whole: str) -> Gres:
     equals = _EQUALS_COUNT.fullmatch(body)
     if equals is not None:
         name, type_, rest = _name_and_type(equals[1].split(":"), part, whole)

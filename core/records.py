@@ -116,9 +116,11 @@ class JobRequest(msgspec.Struct, frozen=True, kw_only=True):
     `gpus` are the GPU entries with the level they were written at. Numbers that the job left
     open are None; memory is in MiB, times in minutes. `exc_known` is False in a change of a job
     that does not set the excluded nodes: Slurm does not show which a pending job has. `kind` is
-    None where the client does not tell; a time limit of UNLIMITED_MIN is none. `inherited` names
-    the variables of the surrounding job that sbatch took over. Rules write `flavours`, what the
-    job may fall back to, and `barred_types`, which no other rule may then choose.
+    None where the client does not tell; a time limit of UNLIMITED_MIN is none. `account` is the
+    one that the job will belong to, named or not; `part` its place in a heterogeneous job.
+    `inherited` names the variables of the surrounding job that sbatch took over. Rules write
+    `flavours`, what the job may fall back to, and `barred_types`, which no other rule may then
+    choose.
     """
 
     gpus: tuple[GpuAsk, ...] = ()
@@ -149,6 +151,7 @@ class JobRequest(msgspec.Struct, frozen=True, kw_only=True):
     kind: Literal["batch", "interactive"] | None = None
     cron: bool = False
     array: str | None = None
+    part: int | None = None
     inherited: tuple[str, ...] = ()
     flavours: tuple[Flavour, ...] = ()
     barred_types: frozenset[str] = frozenset()

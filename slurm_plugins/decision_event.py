@@ -43,7 +43,7 @@ def decision_event(
         verb="modify" if change else "submit",
         uid=_uid(record if change else query.job),
         job_id=_number(whole, "job_id") if change else None,
-        account=_text(whole, "account"),
+        account=_text(whole, "account") or _text(whole, "default_account"),
         partition=_text(whole, "partition"),
         asked=decision.asked,
         given=decision.given,
@@ -58,16 +58,13 @@ def decision_event(
 
 
 def _notes(decision: Decision) -> tuple[RuleNote, ...]:
-    """What the rules said; then what the engine itself told the user."""
+    """What the rules said; then what the engine itself did."""
     of_rules = [
         RuleNote(step.rule, step.mode, note.code, note.text)
         for step in decision.steps
         for note in (*step.notes, *((step.rejection,) if step.rejection else ()))
     ]
-    told = {note.code for note in of_rules}
-    lines = (line.removeprefix("fairwatt ").partition(": ") for line in decision.say)
-    own = [RuleNote(ENGINE, "enforce", head.split(" ")[0], text) for head, _, text in lines]
-    return (*of_rules, *(note for note in own if note.code not in told))
+    return (*of_rules, *(RuleNote(ENGINE, "enforce", n.code, n.text) for n in decision.told))
 
 
 def _uid(fields: Mapping[str, object]) -> int | None:

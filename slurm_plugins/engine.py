@@ -13,9 +13,9 @@ import msgspec
 from fairwatt.core.errors import GrammarError
 from fairwatt.core.gres import Spelling
 from fairwatt.core.records import JobRequest
-from fairwatt.slurm_plugins import jobdesc
+from fairwatt.slurm_plugins import clients, exported, jobdesc
 from fairwatt.slurm_plugins.demand import as_text, wanted
-from fairwatt.slurm_plugins.engine_messages import FW001, FW002, FW004, FW005, FW006, FW007, FW304
+from fairwatt.slurm_plugins.engine_messages import FW001, FW002, FW004, FW006, FW007, FW304
 from fairwatt.slurm_plugins.message import Note, shown
 from fairwatt.slurm_plugins.outcome import Outcome
 from fairwatt.slurm_plugins.rule import ActiveRule, Mode
@@ -61,14 +61,17 @@ class Step(msgspec.Struct, frozen=True, gc=False):
 class Decision(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """The verdict on one job: edits to write (none when refused) and lines for the user.
 
-    `asked` and `given` are the GPU entries before and after, without Slurm's prefix; `flavours`
-    are (GRES type, partition) that the updater may try when the job waits long.
+    `told` is what the engine itself has to say, beside the steps of the rules; `say` is all of
+    both that the user sees. `asked` and `given` are the GPU entries before and after, without
+    Slurm's prefix; `flavours` are (GRES type, partition) that the updater may try when the job
+    waits long.
     """
 
     accepted: bool = True
     edits: dict[str, str | int] = {}
     say: tuple[str, ...] = ()
     steps: tuple[Step, ...] = ()
+    told: tuple[Note, ...] = ()
     asked: str = ""
     given: str = ""
     flavours: tuple[tuple[str, str | None], ...] = ()
@@ -96,10 +99,11 @@ def decide(
         _report(error.rule.name, error.__cause__ or error)
         closed = error.rule.fail == "closed"
         told = (FW007 if closed else FW001).note(rule=error.rule.name)
-        return Decision(accepted=not closed, say=(_line(told),))
+        return Decision(accepted=not closed, say=(_line(told),), told=(told,))
     except Exception as error:
         _report("engine", error)
-        return Decision(say=(_line(FW001.note(rule="engine")),))
+        told = FW001.note(rule="engine")
+        return Decision(say=(_line(told),), told=(told,))
 
 
 def _decide(
@@ -127,7 +131,7 @@ def _decide(
             return _respelt(parsed, spelling, record, *told)
     except GrammarError as error:
         return _malformed(error, policy.mode("known_types"))
-    verdict = _judged(parsed, rules, site, spelling, srun=jobdesc.is_srun(fields))
+    verdict = _judged(parsed, fields, rules, site, spelling)
     return verdict if record is not None else _commented(verdict, fields)
 
 
@@ -141,50 +145,56 @@ def _respelt(
     parsed: jobdesc.Parsed, spelling: Spelling, record: jobdesc.Fields | None, *told: Note
 ) -> Decision:
     """What no rule judges; a client that spells GRES otherwise than the server is still helped."""
+    say = tuple(_line(each) for each in told)
     if record is not None:
-        return Decision(say=tuple(_line(each) for each in told))
+        return Decision(say=say, told=told)
     asked = as_text(wanted(parsed.request))
     edits = jobdesc.edits(parsed, parsed.request, spelling)
-    say = tuple(_line(each) for each in told)
-    return Decision(edits=edits, say=say, asked=asked, given=asked)
+    return Decision(edits=edits, say=say, told=told, asked=asked, given=asked)
 
 
 def _judged(
     parsed: jobdesc.Parsed,
+    fields: jobdesc.Fields,
     rules: tuple[ActiveRule, ...],
     site: Site,
     spelling: Spelling,
-    *,
-    srun: bool,
 ) -> Decision:
     after, steps = _apply_rules(parsed.request, rules, site)
     asked, given = as_text(parsed.request.gpus), as_text(after.gpus)
 
-    def refused(told: Note) -> Decision:
-        return Decision(accepted=False, say=(_line(told),), steps=steps, asked=asked, given=asked)
+    def refused(why: Note, *own: Note) -> Decision:
+        say = (_line(why),)
+        return Decision(accepted=False, say=say, steps=steps, told=own, asked=asked, given=asked)
 
     if steps and steps[-1].rejection is not None and steps[-1].mode == "enforce":
         return refused(steps[-1].rejection)
-    if srun and _renamed(parsed.request, after):
-        offer = jobdesc.flags(after, parsed.request)
-        return refused(FW005.note(asked=asked, given=given, offer=offer))
+    no_step = clients.srun_refusal(fields, parsed, after)
+    if no_step is not None:
+        return refused(no_step, no_step)
     edits = jobdesc.edits(parsed, after, spelling)
+    if fields.get("het_offset") == 0:
+        edits |= exported.of_parts(fields, site.types, spelling)
     overlong = next((name for name, text in edits.items() if _is_overlong(text)), None)
     if overlong is not None:
-        return refused(FW004.note(field=overlong))
-    say = tuple(_line(each, step) for step, each in _told(steps) if step.mode != "audit")
-    next_ = tuple((flavour.type, flavour.partition) for flavour in after.flavours)
-    return Decision(edits=edits, say=say, steps=steps, asked=asked, given=given, flavours=next_)
+        told = FW004.note(field=overlong)
+        return refused(told, told)
+    own = clients.told(fields, parsed, after, spelling)
+    say = [_line(each, step) for step, each in _told(steps) if step.mode != "audit"]
+    say += [_line(each) for each in own]
+    return Decision(
+        edits=edits,
+        say=tuple(say),
+        steps=steps,
+        told=own,
+        asked=asked,
+        given=given,
+        flavours=tuple((flavour.type, flavour.partition) for flavour in after.flavours),
+    )
 
 
 def _is_overlong(value: str | int) -> bool:
     return isinstance(value, str) and len(value) > MAX_EDIT_BYTES
-
-
-def _renamed(before: JobRequest, after: JobRequest) -> bool:
-    """Whether a type that the user named is gone."""
-    left = {(ask.level, ask.type) for ask in after.gpus}
-    return any(ask.type and (ask.level, ask.type) not in left for ask in before.gpus)
 
 
 def _commented(decision: Decision, fields: jobdesc.Fields) -> Decision:

@@ -14,6 +14,8 @@ __all__ = [
     "FW005",
     "FW006",
     "FW007",
+    "FW008",
+    "FW009",
     "FW304",
 ]
 
@@ -63,6 +65,22 @@ FW007 = Message(
     "the job is refused, try again in a minute",
     "The admin finds the error in policyd's log; the rule's `fail` says open or closed.",
 )
+FW008 = Message(
+    "FW008",
+    "salloc's shell keeps what was asked",
+    "{asked} is {given} here, but srun in this shell may still ask for {asked}: "
+    "first `unset {names}`",
+    "Unset the variable before the first srun. With --gres there is no such variable. "
+    "Where the admin installs cli_filter.lua, srun works as it is.",
+)
+FW009 = Message(
+    "FW009",
+    "srun or salloc cannot be told",
+    "{asked} is {given} here; with salloc that is all, but srun's own step would still ask for "
+    "{asked} and fail: write {offer}",
+    "For srun use the options that the message names; for salloc there is nothing to do. "
+    "A job without a name of its own (-J) is told apart.",
+)
 FW304 = Message(
     "FW304",
     "Malformed request",
@@ -70,5 +88,5 @@ FW304 = Message(
     "Write name[:type][:count], for example gpu:2 or gpu:20gb:1.",
 )
 
-ENGINE_MESSAGES = (FW001, FW002, FW003, FW004, FW005, FW006, FW007, FW304)
+ENGINE_MESSAGES = (FW001, FW002, FW003, FW004, FW005, FW006, FW007, FW008, FW009, FW304)
 """All of them; FW003 is said by job_submit.lua itself."""

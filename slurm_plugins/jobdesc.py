@@ -14,9 +14,18 @@ from typing import Any, Literal
 import msgspec
 
 from fairwatt.core.errors import GrammarError
-from fairwatt.core.gres import Gres, Spelling, format_request, parse_request, server_reads
+from fairwatt.core.gres import (
+    Gres,
+    Spelling,
+    format_request,
+    is_doubled,
+    parse_request,
+    server_reads,
+)
 from fairwatt.core.records import UNLIMITED_MIN, GpuAsk, JobRequest
 from fairwatt.core.tres import parse_tres
+from fairwatt.slurm_plugins import exported
+from fairwatt.slurm_plugins.exported import TRES_PER_TASK, Level, as_option
 from fairwatt.slurm_plugins.rule import Aspect
 
 __all__ = [
@@ -27,31 +36,17 @@ __all__ = [
     "changed_aspects",
     "edits",
     "flags",
-    "is_srun",
     "overlaid",
     "parse",
 ]
 
 Fields = Mapping[str, str | int | float]
-Level = Literal["node", "job", "task", "socket"]
-
 LEVELS: dict[Level, str] = {
     "node": "tres_per_node",
     "job": "tres_per_job",
     "task": "tres_per_task",
     "socket": "tres_per_socket",
 }
-ENVIRONMENT: dict[Level, str] = {
-    "job": "SLURM_GPUS",
-    "node": "SLURM_GPUS_PER_NODE",
-    "task": "SLURM_GPUS_PER_TASK",
-    "socket": "SLURM_GPUS_PER_SOCKET",
-}
-"""What sbatch exports into the job; an srun in it takes these as options of its step."""
-
-TRES_PER_TASK = "SLURM_TRES_PER_TASK"
-"""What sbatch exports for --gpus-per-task since 23.11, in the spelling of the field itself."""
-
 FLAGS: dict[Level, str] = {
     "job": "--gpus",
     "node": "--gpus-per-node",
@@ -99,11 +94,6 @@ _NUMBERS = {
 }
 _ZERO_IS_UNSET = frozenset({"ntasks_per_node", "min_nodes", "max_nodes", "begin_time"})
 _PER_GPU = {"cpus_per_gpu": "cpus_per_tres", "mem_per_gpu_mib": "mem_per_tres"}
-PER_GPU_ENVIRONMENT = {
-    "cpus_per_gpu": "SLURM_CPUS_PER_GPU",
-    "mem_per_gpu_mib": "SLURM_MEM_PER_GPU",
-}
-"""As ENVIRONMENT; where the user gave the option, a step that asks for more than the job fails."""
 _EDITED_TEXTS = ("partition", "qos", "features", "exc_nodes")
 _EDITED_NUMBERS = (
     "num_tasks",
@@ -128,9 +118,6 @@ _UNSET_32 = 4294967294
 _CLEARED = ("gres:", "gres/")
 """What `scontrol update Gres=` makes of a field (22.05)."""
 
-SALLOC_NAME = "interactive"
-"""What salloc calls a job that has no name; the hook passes no other name on."""
-
 MAX_GPU_ENTRIES = 16
 """Every entry is judged while slurmctld waits; no real request names so many types."""
 
@@ -142,6 +129,11 @@ class Parsed(msgspec.Struct, frozen=True):
     entries: dict[Level, tuple[Gres, ...]]
     texts: dict[Level, str]
     exported: frozenset[str] = frozenset()
+
+    @property
+    def doubled(self) -> frozenset[Level]:
+        """The levels at which the word gpu stands twice: `--gpus=gpu:a100:2`."""
+        return frozenset(level for level, text in self.texts.items() if is_doubled(text))
 
 
 def overlaid(job: Fields, record: Fields | None) -> Fields:
@@ -179,12 +171,8 @@ def parse(fields: Fields, *, exc_known: bool = True) -> Parsed:
             part=f"entry {MAX_GPU_ENTRIES + 1}",
             remedy=f"name at most {MAX_GPU_ENTRIES}",
         )
-    exported = (
-        frozenset((*ENVIRONMENT.values(), *PER_GPU_ENVIRONMENT.values(), TRES_PER_TASK))
-        & fields.keys()
-    )
     request = msgspec.structs.replace(_request(fields, gpus), exc_known=exc_known)
-    return Parsed(request, entries, texts, exported)
+    return Parsed(request, entries, texts, exported.NAMES & fields.keys())
 
 
 def edits(before: Parsed, after: JobRequest, spelling: Spelling) -> dict[str, str | int]:
@@ -212,8 +200,8 @@ def _per_gpu_edits(before: Parsed, after: JobRequest, spelling: Spelling) -> dic
         value = getattr(after, name)
         if value is not None and value != getattr(before.request, name):
             changed[field] = format_request([Gres("gpu", None, value)], spelling)
-            if PER_GPU_ENVIRONMENT[name] in before.exported:
-                changed[PER_GPU_ENVIRONMENT[name]] = str(value)
+            if exported.PER_GPU[name] in before.exported:
+                changed[exported.PER_GPU[name]] = str(value)
     return changed
 
 
@@ -238,8 +226,9 @@ def _gpu_edits(before: Parsed, after: JobRequest, spelling: Spelling) -> dict[st
         # Slurm leaves what sbatch exported as it is when the updater changes the job's type, and
         # steps would ask for the old one; without a type they take what the job has.
         steps = _untyped(new) if after.flavours else new
-        if steps != old and ENVIRONMENT[level] in before.exported:
-            changed[ENVIRONMENT[level]] = _as_option(steps)
+        variable = exported.BY_LEVEL[level]
+        if variable in before.exported and (steps != old or level in before.doubled):
+            changed[variable] = as_option(steps)
         if (
             per_task
             and TRES_PER_TASK in before.exported
@@ -268,7 +257,7 @@ def _with_cpus(items: tuple[Gres, ...], count: int | None) -> tuple[Gres, ...]:
 def flags(after: JobRequest, before: JobRequest) -> str:
     """The options with which a user asks for `after` himself."""
     shown = [
-        f"{flag}={_as_option(gpus)}"
+        f"{flag}={as_option(gpus)}"
         for level, flag in FLAGS.items()
         if (gpus := tuple(ask for ask in after.gpus if ask.level == level))
     ]
@@ -279,17 +268,6 @@ def flags(after: JobRequest, before: JobRequest) -> str:
     if after.exc_nodes and after.exc_nodes != before.exc_nodes:
         shown.append(f"-x {after.exc_nodes}")
     return " ".join(shown)
-
-
-def is_srun(fields: Fields) -> bool:
-    """Whether srun itself asks for the job: its step then repeats the request as it was typed.
-
-    sbatch sends a name for standard input; salloc no command line up to 23.x, later a command
-    line too, but a job name of its own. One whom the user named is then taken for srun.
-    """
-    if _text(fields, "std_in") or _text(fields, "name") == SALLOC_NAME:
-        return False
-    return bool(_number(fields, "argc"))
 
 
 def _asks(entries: Mapping[Level, tuple[Gres, ...]]) -> tuple[GpuAsk, ...]:
@@ -315,10 +293,6 @@ def _implied(fields: Fields) -> tuple[Gres, ...]:
     return (Gres("gpu", None, count),) if count else ()
 
 
-def _as_option(gpus: tuple[GpuAsk, ...]) -> str:
-    return ",".join(f"{ask.type}:{ask.count}" if ask.type else f"{ask.count}" for ask in gpus)
-
-
 def _tres_text(fields: Fields, name: str) -> str:
     text = _text(fields, name) or ""
     return "" if text in _CLEARED else text
@@ -341,6 +315,7 @@ def _replaced(items: tuple[Gres, ...], gpus: tuple[GpuAsk, ...]) -> list[Gres]:
 
 def _request(fields: Fields, gpus: tuple[GpuAsk, ...]) -> JobRequest:
     values: dict[str, Any] = {name: _text(fields, name) for name in _TEXTS}
+    values["account"] = values["account"] or _text(fields, "default_account")
     for name, field in _NUMBERS.items():
         value = _number(fields, field)
         values[name] = (value or None) if field in _ZERO_IS_UNSET else value
@@ -352,6 +327,7 @@ def _request(fields: Fields, gpus: tuple[GpuAsk, ...]) -> JobRequest:
         kind=_kind(fields),
         cron=bool(_number(fields, "cron_job")),
         array=_text(fields, "array_inx"),
+        part=_number(fields, "het_offset"),
         inherited=tuple((_text(fields, "inherited") or "").split(","))
         if _text(fields, "inherited")
         else (),

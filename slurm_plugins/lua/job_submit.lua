@@ -37,14 +37,14 @@ local TEXT_FIELDS = {
   "reservation", "cpus_per_tres", "mem_per_tres", "array_inx",
 }
 local NUMBER_FIELDS = {
-  "user_id", "job_id", "argc", "num_tasks", "cpus_per_task", "ntasks_per_node", "ntasks_per_gpu",
+  "user_id", "job_id", "num_tasks", "cpus_per_task", "ntasks_per_node", "ntasks_per_gpu",
   "min_nodes", "max_nodes", "min_cpus", "pn_min_cpus", "min_mem_per_node", "min_mem_per_cpu",
   "shared", "time_limit", "begin_time",
 }
 -- Values that mean "not set", where it is not NO_VAL. A memory that is not set reads as nil.
 local UNSET = {
   cpus_per_task = NO_VAL_16, ntasks_per_node = NO_VAL_16, ntasks_per_gpu = NO_VAL_16,
-  pn_min_cpus = NO_VAL_16, shared = NO_VAL_16, begin_time = 0, argc = 0,
+  pn_min_cpus = NO_VAL_16, shared = NO_VAL_16, begin_time = 0,
 }
 -- sbatch exports these; srun inside the job reads them as its own options, so they must agree.
 local ENVIRONMENT = {
@@ -60,9 +60,19 @@ local INHERITED = {
   "SLURM_NTASKS", "SLURM_NTASKS_PER_NODE", "SLURM_NTASKS_PER_GPU", "SLURM_NNODES",
   "SLURM_THREADS_PER_CORE", "SLURM_EXCLUSIVE", "SLURM_DISTRIBUTION", "SLURM_HINT",
 }
+-- The same of each part of a heterogeneous job, by two names; only its first part carries them.
+local MAX_PARTS = 32
+local MAX_PART_BYTES = 255
+local OF_PARTS = {}
+for part = 0, MAX_PARTS - 1 do
+  for _, name in ipairs(ENVIRONMENT) do
+    OF_PARTS[#OF_PARTS + 1] = string.format("%s_HET_GROUP_%.0f", name, part)
+    OF_PARTS[#OF_PARTS + 1] = string.format("%s_PACK_GROUP_%.0f", name, part)
+  end
+end
 -- What a request line holds, in this order: equal jobs are equal bytes, so policyd can remember.
 local WIRE_ORDER = {
-  "tres_counted", "name", "cron_job", "has_script", "het_offset", "inherited",
+  "tres_counted", "client", "cron_job", "has_script", "het_offset", "inherited", "default_account",
 }
 -- What an answer may change and how each value is checked, in the order in which it is written.
 -- Memory is last: it cannot be put back to "not set", which is no number of Lua's.
@@ -82,6 +92,8 @@ for _, group in ipairs(WRITABLE) do
     WRITE_ORDER[#WRITE_ORDER + 1] = name
   end
 end
+local IS_OF_PART = {}
+for _, name in ipairs(OF_PARTS) do KINDS[name], IS_OF_PART[name] = "environment", true end
 
 ---------------------------------------------------------------------------------------- settings
 
@@ -365,14 +377,9 @@ local function read_numbers(source, copy)
   end
 end
 
--- The name that salloc gives a job without one. From 24.11 on it sends its command line as srun
--- does, and no field but this tells the two apart; other names are nobody's business.
-local SALLOC_NAME = "interactive"
-
 local function read_rest(source, copy)
   read_texts(source, copy)
   read_numbers(source, copy)
-  if source.name == SALLOC_NAME then copy.name = SALLOC_NAME end
 end
 
 local function inherited(environment)
@@ -395,12 +402,52 @@ local function read_environment(job_desc, copy)
   copy.inherited = inherited(environment)
 end
 
+-- The options of all parts, among them those of parts that are judged later. Whether any is of GPUs.
+local function read_parts(job_desc, copy)
+  if job_desc.het_job_offset ~= 0 then return false end
+  local stdin, found = job_desc.std_in, false
+  if type(stdin) ~= "string" or stdin == "" then return false end
+  local environment = job_desc.environment
+  for i = 1, #OF_PARTS, 2 do
+    local value = environment[OF_PARTS[i]]
+    if type(value) == "string" and #value <= MAX_PART_BYTES then
+      copy[OF_PARTS[i]], found = value, true
+      value = environment[OF_PARTS[i + 1]]
+      if type(value) == "string" and #value <= MAX_PART_BYTES then copy[OF_PARTS[i + 1]] = value end
+    end
+  end
+  return found
+end
+
+-- The program that asks for an interactive job: it decides what the job's steps will ask for. From
+-- 24.11 on salloc sends its command line as srun does; then the name tells, where the user gave
+-- none: salloc's is "interactive", srun's that of its program. No other field differs, and other
+-- names are nobody's business.
+local function client_of(job_desc)
+  local argc, name = job_desc.argc, job_desc.name
+  if type(argc) ~= "number" or argc < 1 or argc >= NO_VAL or name == "interactive" then
+    return "salloc"
+  end
+  if slurm.GRES_ALLOW_TASK_SHARING == nil or type(name) ~= "string" then return "srun" end
+  local argv = job_desc.argv
+  local program = type(argv) == "table" and argv[0]
+  if type(program) == "string" and program:match("[^/]*$") == name then return "srun" end
+  return "either"
+end
+
 -- What only a new job tells. In a modify the offset reads 0 for every job.
 local function read_origin(job_desc, copy)
   local offset = job_desc.het_job_offset
   if type(offset) == "number" and offset < NO_VAL then copy.het_offset = offset end
   if type(job_desc.script) == "string" then copy.has_script = 1 end
   if job_desc.cron_job == true then copy.cron_job = 1 end
+  if copy.account == nil then
+    local account = job_desc.default_account
+    if type(account) == "string" then copy.default_account = account end
+  end
+  if not (copy.has_script or copy.std_in or copy.cron_job) then
+    copy.client = client_of(job_desc)
+  end
   read_environment(job_desc, copy)
 end
 
@@ -428,9 +475,10 @@ local function server_spelling()
   return slurm.GRES_ALLOW_TASK_SHARING ~= nil and "slash" or "colon"
 end
 
-for _, names in ipairs({ TRES_FIELDS, TEXT_FIELDS, NUMBER_FIELDS, ENVIRONMENT }) do
+for _, names in ipairs({ TRES_FIELDS, TEXT_FIELDS, NUMBER_FIELDS, ENVIRONMENT, OF_PARTS }) do
   for _, name in ipairs(names) do WIRE_ORDER[#WIRE_ORDER + 1] = name end
 end
+local COMMON = #WIRE_ORDER - #OF_PARTS -- so many are looked for in each job
 local FIRST_KEY, NEXT_KEY = {}, {}
 for i, name in ipairs(WIRE_ORDER) do
   FIRST_KEY[i], NEXT_KEY[i] = '{"' .. name .. '":', ',"' .. name .. '":'
@@ -441,7 +489,7 @@ local pieces = {}
 
 local function put_fields(copy, count)
   local keys = FIRST_KEY
-  for i = 1, #WIRE_ORDER do
+  for i = 1, copy.het_offset == 0 and #WIRE_ORDER or COMMON do
     local value = copy[WIRE_ORDER[i]]
     if value ~= nil then
       pieces[count + 1] = keys[i]
@@ -535,14 +583,19 @@ local function write(job_desc, name, value)
   end
 end
 
--- `before` gets what each field held, or false.
+-- `before` gets what the field held, or false.
+local function write_one(job_desc, name, value, before)
+  before[name] = read(job_desc, name) or false
+  write(job_desc, name, value)
+end
+
 local function write_all(job_desc, edits, before)
+  for name, value in pairs(edits) do
+    if IS_OF_PART[name] then write_one(job_desc, name, value, before) end
+  end
   for i = 1, #WRITE_ORDER do
     local name = WRITE_ORDER[i]
-    if edits[name] ~= nil then
-      before[name] = read(job_desc, name) or false
-      write(job_desc, name, edits[name])
-    end
+    if edits[name] ~= nil then write_one(job_desc, name, edits[name], before) end
   end
 end
 
@@ -632,9 +685,9 @@ end
 
 local function on_submit(job_desc)
   local job = read_tres(job_desc)
-  if settings.jobs == "gpu" and not mentions_gpu(job) and not implies_gpu(job_desc) then
-    return SUCCESS
-  end
+  local concerned = settings.jobs == "all" or mentions_gpu(job) or implies_gpu(job_desc)
+  if read_parts(job_desc, job) then concerned = true end
+  if not concerned then return SUCCESS end
   read_rest(job_desc, job)
   read_origin(job_desc, job)
   return ask("submit", job_desc, job)

@@ -40,7 +40,8 @@ FW701 = Message(
 FW702 = Message(
     "FW702",
     "Account must be named",
-    "{asked}: which GPUs a job may use depends on its account; name it with -A",
+    "{asked}: which GPUs a job may use depends on its account, and you have no default one; "
+    "name it with -A",
     "Add -A with the name of your account.",
 )
 FW703 = Message(
@@ -72,8 +73,9 @@ class AccountTypesOptions(Options, frozen=True):
       `{physics = ["a100", "mig"], "*" = ["any", "mig"]}`. The words are those of the rule
       `need` without the site's own; `any` is every whole GPU, `mig` every slice. The rule does
       nothing while this is empty.
-    - `default`: a job that names no account runs on its user's default account, which the hook
-      does not see: `allow` lets it use every type, `refuse` asks to name the account.
+    - `default`: a job that names no account is held to its user's default account. One without
+      either, as on a cluster without accounting: `allow` lets it use every type, `refuse` asks to
+      name an account.
     """
 
     accounts: dict[str, tuple[str, ...]] = msgspec.field(default_factory=dict)

@@ -5,8 +5,9 @@ What the user left open is filled in, what is more is lowered or refused. Counte
 asks in any form: tasks times CPUs per task, CPUs per GPU or node; memory per node, CPU or GPU.
 It is written in the form that the user used. An exclusive job has whole nodes and is left alone.
 
-Tasks are never taken away. Nor is anything lowered that srun and salloc repeat for their steps
-(CPUs per task or GPU, memory per GPU: the step would fail), nor in a change of a pending job,
+Tasks are never taken away. Nor is anything lowered that srun, salloc and the script of a
+heterogeneous job repeat for their steps (CPUs per task or GPU, memory per GPU: the step would
+fail), nor in a change of a pending job,
 whose form Slurm does not show: these are refused with what to write.
 """
 
@@ -315,7 +316,8 @@ def _lower_memory(request: JobRequest, asked: _Asked) -> JobRequest | None:
 
 def _may_lower(request: JobRequest, *, in_steps: bool) -> bool:
     """Whether lowering leaves a job whose steps still start, and that Slurm can write."""
-    return request.job_id is None and (request.kind == "batch" or not in_steps)
+    alone = request.kind == "batch" and request.part is None
+    return request.job_id is None and (alone or not in_steps)
 
 
 def _if_any(request: JobRequest, name: str, value: int) -> JobRequest | None:

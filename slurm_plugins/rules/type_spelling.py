@@ -2,7 +2,8 @@
 """Rule: a GPU type that the cluster spells otherwise is mended.
 
 Mended: another case (`A100`), a name that the catalogue gives to the same model or profile
-(`1g.5gb`), where that means exactly one of the cluster's types. It runs before all other rules,
+(`1g.5gb`), where that means exactly one of the cluster's types; the word of `--gpus=gpu:2`, which
+Slurm's client makes a type of. It runs before all other rules,
 so that they see one name for one thing; a name that means several is left to the rule `need`.
 """
 
@@ -24,10 +25,36 @@ FW301 = Message(
     "{asked} -> {given}: {type} is how this cluster spells it",
     "Nothing to do.",
 )
+FW309 = Message(
+    "FW309",
+    "No type, but the word gpu",
+    "{asked} -> {given}: after --gpus and its like there is no word gpu",
+    "Nothing to do; shorter: --gpus=2.",
+)
+
+WORDS = ("gpu", "gres/gpu")
 
 
 def type_spelling(request: JobRequest, site: Site, _: Options | None = None) -> Outcome:
     """Replace each type that is not known here by the one it must mean, if that is clear."""
+    bare = _without_words(request, site)
+    mended = _mended(bare.request, site)
+    return Outcome(mended.request, (*bare.notes, *mended.notes))
+
+
+def _without_words(request: JobRequest, site: Site) -> Outcome:
+    words = {ask.type for ask in wanted(request) if ask.type in WORDS} - site.types.keys()
+    if not words:
+        return Outcome(request)
+    changed = retyped(request, dict.fromkeys(words))
+    told = FW309.note(
+        asked=as_text(ask for ask in request.gpus if ask.type in words),
+        given=as_text(ask for ask in changed.gpus if ask.type is None),
+    )
+    return Outcome(changed, (told,))
+
+
+def _mended(request: JobRequest, site: Site) -> Outcome:
     mended: dict[str | None, str | None] = {
         type_: other
         for type_ in dict.fromkeys(ask.type for ask in wanted(request))
@@ -60,5 +87,5 @@ RULE = RuleSpec(
     title="Mend GPU types that the cluster spells otherwise.",
     judge=type_spelling,
     mode="enforce",
-    messages=(FW301,),
+    messages=(FW301, FW309),
 )

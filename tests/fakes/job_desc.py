@@ -75,6 +75,8 @@ NOT_IN_RECORDS = {
     "ntasks_per_node",
     "ntasks_per_gpu",
     "argc",
+    "argv",
+    "default_account",
     "shared",
     "begin_time",
     "array_inx",
@@ -259,6 +261,10 @@ class Hook:
             accepted, code = kind != "number" or value == 0, value
         return Outcome(accepted, code, job.changed(), job.environment, self.said, self.logged)
 
+    def table(self, values: dict[Any, Any]) -> Any:
+        """A table of the script's Lua."""
+        return self._lua.table_from(values)
+
     def _say(self, text: str) -> None:
         if self.modifying and not self.release.log_user_in_modify:
             self.logged.append("error: message discarded")
@@ -316,6 +322,8 @@ class _Job:
         if name in MEMORY:
             return self._memory(MEMORY[name])
         value = self.now.get(name)
+        if name == "argv" and value is not None:
+            return self.hook.table(dict(enumerate(value)))  # from 0, as Slurm makes it
         whole = isinstance(value, int) and not isinstance(value, bool)
         return float(value) if whole else value
 

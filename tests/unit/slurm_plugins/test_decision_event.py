@@ -60,7 +60,8 @@ def test_each_rule_that_was_asked_is_named_and_what_it_said():
 
 
 def test_what_the_engine_itself_refuses_is_told_too():
-    refused = Decision(accepted=False, say=("fairwatt FW005: write --gres: so",))
+    note = Note("FW005", "write --gres: so")
+    refused = Decision(accepted=False, say=("fairwatt FW005: write --gres: so",), told=(note,))
     assert event(submit(), refused).notes == (
         RuleNote("engine", "enforce", "FW005", "write --gres: so"),
     )
@@ -77,6 +78,11 @@ def test_a_change_belongs_to_the_jobs_owner():
     assert (told.verb, told.job_id, told.uid, told.account) == ("modify", 12, 1000, "qcd")
     assert told.partition == "mig"
     assert told.job == query.job
+
+
+def test_the_account_of_one_who_names_none_is_his_default():
+    assert event(submit(default_account="qcd")).account == "qcd"
+    assert event(submit(default_account="qcd", account="lab")).account == "lab"
 
 
 def test_what_is_not_known_is_null():

@@ -98,19 +98,13 @@ def test_newer_releases_export_what_a_task_gets_as_the_field_says_it():
 
 
 def test_srun_is_told_what_to_write_since_its_step_repeats_the_request():
-    out = decide({"tres_per_node": "gres/gpu:20gb:1", "argc": 1}, POLICY)
+    out = decide({"tres_per_node": "gres/gpu:20gb:1", "client": "srun"}, POLICY)
     assert not out.accepted
     assert out.say[0].startswith("fairwatt FW005: ")
     assert out.say[0].endswith("write --gpus-per-node=a100_3g.20gb:1 -p mig")
-    assert decide({"tres_per_node": "gres/gpu:a100:1", "argc": 1}, POLICY).accepted
-
-
-def test_salloc_with_a_command_line_is_no_srun():
-    """From 24.11 on salloc sends its command too; only its default job name tells it apart."""
-    job = {"tres_per_node": "gres/gpu:20gb:1", "argc": 2, "name": "interactive"}
-    out = decide(job, POLICY)
-    assert out.accepted
-    assert out.edits["tres_per_node"] == "gres/gpu:a100_3g.20gb:1"
+    assert [note.code for note in out.told] == ["FW005"]
+    out = decide({"tres_per_node": "gres/gpu:a100:1", "client": "srun"}, POLICY)
+    assert (out.accepted, out.told) == (True, ())
 
 
 def test_the_comment_carries_the_decision_and_spares_those_of_others():

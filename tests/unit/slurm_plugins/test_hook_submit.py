@@ -30,12 +30,36 @@ def test_a_request_by_memory_is_rewritten_in_the_spelling_of_the_server(tmp_path
     ]
 
 
-def test_salloc_is_told_from_srun_by_its_job_name_which_is_the_only_one_to_leave(hook, far):
-    """Measured on 24.11 and 26.05: apart from the name salloc sends what srun does."""
-    asked = {"tres_per_node": "gres:gpu:20gb:1", "argc": 1}
-    assert hook.submit({**asked, "name": "interactive"}).accepted
-    assert not hook.submit({**asked, "name": "secret"}).accepted
+CLIENTS = [
+    ({"argc": 0, "name": "secret"}, "salloc", "salloc"),
+    ({"argc": 2, "name": "interactive", "argv": ["secret", "-x"]}, "salloc", "salloc"),
+    ({"argc": 1, "name": "secret", "argv": ["secret"]}, "srun", "srun"),
+    ({"argc": 1, "name": "secret", "argv": ["/bin/secret"]}, "srun", "srun"),
+    ({"argc": 1, "name": "secret", "argv": ["true"]}, "srun", "either"),
+    ({"std_in": "/dev/null", "name": "secret"}, None, None),
+    ({"script": "#!/bin/sh\n", "name": "interactive"}, None, None),
+]
+
+
+@pytest.mark.parametrize(("asked", "old", "new"), CLIENTS)
+@pytest.mark.parametrize("release", RELEASES)
+def test_who_asks_is_told_by_what_the_clients_send(tmp_path, far, release, asked, old, new):
+    """Measured live: from 24.11 on salloc sends its command as srun does, and no field differs
+    but the name; the name itself does not leave."""
+    slash = RELEASES[release].slash
+    job = {"tres_per_node": RELEASES[release].gres("gpu:a100:1"), **asked}
+    out = Hook(tmp_path, far, release=release).submit(job, {} if "std_in" in asked else None)
+    assert json.loads(far.lines[-1])["job"].get("client") == (new if slash else old)
     assert "secret" not in far.lines[-1]
+    assert (out.accepted, out.said, out.logged) == (True, [], [])
+
+
+def test_the_default_account_is_sent_where_none_is_named(hook, far):
+    job = {"tres_per_node": "gres:gpu:a100:1", "default_account": "qcd"}
+    hook.submit(dict(job))
+    assert json.loads(far.lines[-1])["job"]["default_account"] == "qcd"
+    hook.submit({**job, "account": "lab"})
+    assert "default_account" not in json.loads(far.lines[-1])["job"]
 
 
 def test_every_lua_gives_the_same_result(hook):
@@ -100,7 +124,13 @@ def test_what_is_not_set_does_not_travel_and_numbers_are_whole(hook, far):
     hook.submit({"tres_per_node": "gres:gpu:1", "num_tasks": 3})
     job = json.loads(far.lines[-1])["job"]
     assert '"num_tasks":3' in far.lines[-1]
-    assert job == {"tres_per_node": "gres:gpu:1", "user_id": 1000, "num_tasks": 3, "min_cpus": 1}
+    assert job == {
+        "client": "salloc",
+        "tres_per_node": "gres:gpu:1",
+        "user_id": 1000,
+        "num_tasks": 3,
+        "min_cpus": 1,
+    }
 
 
 def test_a_field_beyond_16_kib_is_refused_not_passed_by(hook, far):

@@ -80,7 +80,7 @@ def test_what_is_set_travels(hook, far, asked, field, value):
 def test_what_is_not_set_does_not_travel_on_any_release(tmp_path, far, release):
     asked = {"tres_per_node": RELEASES[release].gres("gpu:1")}
     Hook(tmp_path, far, release=release).submit(dict(asked))
-    assert sent(far)["job"] == {**asked, "user_id": 1000, "min_cpus": 1}
+    assert sent(far)["job"] == {"client": "salloc", **asked, "user_id": 1000, "min_cpus": 1}
 
 
 def test_a_batch_job_is_told_by_its_script(hook, far):

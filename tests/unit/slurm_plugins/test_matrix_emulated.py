@@ -92,7 +92,11 @@ def test_what_is_written_is_what_the_server_reads(hook, intent):
 
 @pytest.mark.parametrize("intent", INTENTS, ids=lambda intent: intent.name)
 def test_srun_is_refused_only_where_a_type_gets_another_name(hook, intent):
-    job = fields(intent, "job", field_text(intent, "gpu:")) | {"argc": 1}
+    job = fields(intent, "job", field_text(intent, "gpu:")) | {
+        "argc": 1,
+        "argv": ["x"],
+        "name": "x",
+    }
     outcome = judged(hook, job, batch=False)
     assert outcome == ("FW005" if intent.renamed else expected(intent, "job"))
 

@@ -76,6 +76,17 @@ def test_a_job_without_account():
     assert refused(account_types(request, DEMO, strict))[0] == "FW702"
 
 
+def test_the_default_account_counts_where_none_is_named_and_is_not_written():
+    policy = Policy(DEMO, (ActiveRule(RULE, "enforce", "closed", LISTS),))
+    job = {"tres_per_node": "gres/gpu:h100:1", "default_account": "physics"}
+    assert "FW701: gpu:h100:1: account physics" in decide(job, policy).say[0]
+    out = decide({**job, "account": "bio"}, policy)
+    assert (out.accepted, out.edits) == (True, {})
+    strict = AccountTypesOptions(accounts=LISTS.accounts, default="refuse")
+    policy = Policy(DEMO, (ActiveRule(RULE, "enforce", "closed", strict),))
+    assert "FW701" in decide(job, policy).say[0]
+
+
 class TestUntyped:
     def test_the_one_whole_type_that_is_allowed(self):
         out = account_types(ask(None, 2, account="physics"), DEMO, LISTS)

@@ -30,9 +30,9 @@ class TestWhoIsInteractive:
     @pytest.mark.parametrize(
         "fields",
         [
-            {"argc": 2},
-            {"name": "interactive", "argc": 0},
-            {"het_offset": 1, "argc": 2},
+            {"client": "srun"},
+            {"client": "salloc"},
+            {"het_offset": 1, "client": "either"},
         ],
     )
     def test_srun_and_salloc(self, fields):
@@ -112,7 +112,7 @@ class TestTime:
 
 
 def test_jobs_without_gpus_too():
-    out = decide({"argc": 1, "min_nodes": 2, "partition": "gpu"}, only(RULE, OPTIONS))
+    out = decide({"client": "srun", "min_nodes": 2, "partition": "gpu"}, only(RULE, OPTIONS))
     assert out.say == (
         "fairwatt FW611: 2 nodes: an interactive job may have at most 1; "
         "ask for less, or use sbatch",
