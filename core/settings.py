@@ -236,6 +236,54 @@ SETTINGS: tuple[Setting, ...] = (
         "/etc/fairwatt/mig.toml",
         "Which MIG layouts nodes have, and what `fairwatt mig plan` may propose (docs/mig.md).",
     ),
+    Setting(
+        "mig.state_dir",
+        str,
+        "/var/lib/fairwatt/mig",
+        "Journal, lock and backups of `fairwatt mig apply` on a node.",
+    ),
+    Setting(
+        "mig.stop_command",
+        list,
+        ["systemctl", "stop", "slurmd"],
+        "Ends slurmd on this node, also what else holds its GPUs; success where none runs.",
+    ),
+    Setting(
+        "mig.start_command",
+        list,
+        ["systemctl", "start", "slurmd"],
+        "Starts slurmd, and what else was stopped; success where it runs.",
+    ),
+    Setting(
+        "mig.reconfigure_command",
+        list,
+        ["scontrol", "reconfigure"],
+        "Makes slurmctld take a changed Gres=; before Slurm 23.11 only a restart of it does (docs/mig.md).",
+    ),
+    Setting(
+        "mig.gres_command",
+        list,
+        [],
+        "Puts a node's Gres= where slurmctld reads it, called with NODE GRES; empty: slurm.conf is edited here.",
+    ),
+    Setting(
+        "mig.slurmd_options",
+        str,
+        "/etc/default/slurmd",
+        "File with the options of a dynamic node's slurmd (-Z --conf 'Gres=…').",
+    ),
+    Setting(
+        "mig.idle_wait_s",
+        float,
+        3600.0,
+        "How long `fairwatt mig apply` waits for the jobs of a drained node to end.",
+    ),
+    Setting(
+        "mig.start_wait_s",
+        float,
+        60.0,
+        "How long `fairwatt mig apply` waits for slurmctld and slurmd to agree on the new GPUs.",
+    ),
     Setting("collector.listen", str, "127.0.0.1:8181", "Address and port of the collector."),
     Setting(
         "collector.database", str, "/var/lib/fairwatt/fairwatt.db", "SQLite file of the store."
