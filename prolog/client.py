@@ -11,16 +11,15 @@ go to stderr, which slurmd logs, and to the journal. Standard library only, few 
 before every job.
 """
 
-# Importing pathlib alone would take a third of this program's start.
+# json, socket and pathlib would each take as long as all the rest of this program's start.
 # ruff: noqa: PTH100, PTH103, PTH104, PTH108, PTH118, PTH120
 
 from __future__ import annotations
 
-import json
 import os
-import socket
 import sys
 import time
+from _socket import AF_UNIX, SOCK_DGRAM, SOCK_STREAM, socket
 from types import ModuleType
 
 DEADLINE_S = 0.2
@@ -31,6 +30,7 @@ DEFAULT_INBOX = "/var/spool/fairwatt/inbox"
 DEFAULT_JOB_DIR = "/run/fairwatt/jobs"
 SYSLOG = "/dev/log"
 MAX_ANSWER = 65_536
+DRAIN = b'"drain":{'
 
 PASSED_ON = (
     "CUDA_MPS_ACTIVE_THREAD_PERCENTAGE",
@@ -52,9 +52,23 @@ PASSED_ON = (
 
 def message(verb: str, t_ms: int) -> bytes:
     """Return the one JSON line for `verb` at `t_ms` (UTC epoch milliseconds), newline included."""
-    env = {name: os.environ[name] for name in PASSED_ON if name in os.environ}
-    text = json.dumps({"v": 1, "verb": verb, "t_ms": t_ms, "env": env})
-    return text.encode("ascii") + b"\n"
+    env = ((name, os.environ[name]) for name in PASSED_ON if name in os.environ)
+    pairs = ", ".join(f'"{name}": "{_escaped(value)}"' for name, value in env)
+    text = f'{{"v": 1, "verb": "{verb}", "t_ms": {t_ms}, "env": {{{pairs}}}}}\n'
+    return text.encode("ascii")
+
+
+def _escaped(text: str) -> str:
+    r"""Return `text` as it stands between the quotes of a JSON string, in ASCII.
+
+    >>> _escaped('a"b\n')
+    'a\\u0022b\\u000a'
+    """
+    plain = text.isascii() and text.isprintable() and '"' not in text and "\\" not in text
+    if plain:
+        return text
+    units = text.encode("utf-16-be", "surrogatepass")
+    return "".join(f"\\u{units[i]:02x}{units[i + 1]:02x}" for i in range(0, len(units), 2))
 
 
 def ask_agent(path: str, line: bytes, deadline_s: float) -> dict[str, object]:
@@ -65,7 +79,8 @@ def ask_agent(path: str, line: bytes, deadline_s: float) -> dict[str, object]:
         ValueError: the answer is none.
     """
     until = time.monotonic() + deadline_s
-    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as agent:
+    agent = socket(AF_UNIX, SOCK_STREAM)
+    try:
         agent.settimeout(deadline_s)
         agent.connect(path)
         agent.sendall(line)
@@ -76,6 +91,21 @@ def ask_agent(path: str, line: bytes, deadline_s: float) -> dict[str, object]:
             if not part:
                 break
             answer += part
+    finally:
+        agent.close()
+    return parsed(answer)
+
+
+def parsed(answer: bytes) -> dict[str, object]:
+    """Return the agent's answer, of the usual one without a verdict to drain only `ok`.
+
+    Raises:
+        ValueError: it is none.
+    """
+    if answer.startswith(b'{"ok":true') and answer.endswith(b"}\n") and DRAIN not in answer:
+        return {"ok": True}
+    import json
+
     known = json.loads(answer)
     return known if isinstance(known, dict) else {}
 
@@ -161,9 +191,10 @@ def say(verb: str, text: str) -> None:
     line = "".join(letter if letter.isprintable() else "?" for letter in told)
     sys.stderr.write(f"fairwatt: {verb} of {line}\n")
     try:
-        with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as log:
-            log.setblocking(False)
-            log.sendto(f"<27>fairwatt-{verb}[{os.getpid()}]: {line}".encode(), SYSLOG)
+        log = socket(AF_UNIX, SOCK_DGRAM)
+        log.setblocking(False)
+        log.sendto(f"<27>fairwatt-{verb}[{os.getpid()}]: {line}".encode(), SYSLOG)
+        log.close()
     except OSError:
         pass  # no journal here
 
