@@ -20,7 +20,7 @@ from fairwatt.core import config as config_module
 from fairwatt.core.config import Config
 from fairwatt.core.logs import setup
 
-__all__ = ["collector", "decisions", "job", "slow_devices", "sync"]
+__all__ = ["collector", "decisions", "job", "slow", "sync"]
 
 
 @click.command()
@@ -118,7 +118,7 @@ def decisions(user: str | None, refused: bool, since: str, json_: bool) -> None:
     click.echo(as_json([table]) if json_ else as_text([table]))
 
 
-@click.command("slow-devices")
+@click.command()
 @click.option(
     "--since",
     default="30d",
@@ -128,7 +128,7 @@ def decisions(user: str | None, refused: bool, since: str, json_: bool) -> None:
 )
 @click.option("--alerts", "as_alerts", is_flag=True, help="Repeat offenders, a JSON line each.")
 @click.option("--json", "json_", is_flag=True, help="Print JSON instead of tables.")
-def slow_devices(since: str, as_alerts: bool, json_: bool) -> None:
+def slow(since: str, as_alerts: bool, json_: bool) -> None:
     """Show GPUs that were slower than their peers, and those that are so again and again.
 
     Root sees all; everybody else what their own view of the runs tells.

@@ -7,6 +7,7 @@ and by hour. Rollups are made from them by the same code as for real data.
 
 from __future__ import annotations
 
+import functools
 import itertools
 import random
 import sqlite3
@@ -26,6 +27,7 @@ from fairwatt.core.errors import StoreError
 from fairwatt.core.events import DecisionMade, Flag, encode_event
 from fairwatt.dashboard.invent import SeedRun, invent_runs
 from fairwatt.dashboard.seed_decisions import comment_of, decision_of, refusals
+from fairwatt.dashboard.seed_pace import rank_rows, run_rows
 from fairwatt.dashboard.university import Pool, University, load_university
 
 __all__ = ["SEED_DAYS", "seed_year"]
@@ -79,6 +81,9 @@ def seed_year(
         _insert(connection, "run_gpu", _gpu_rows(numbered))
         measured = [(run_id, run) for run_id, run in numbered if _is_measured(rng, run)]
         _insert(connection, "run_energy", _energy_rows(rng, university, measured))
+        uuid_of = functools.partial(board_uuid, university)
+        _insert(connection, "run_pace", run_rows(measured))
+        _insert(connection, "rank_pace", rank_rows(measured, uuid_of))
         hours = (row for run_id, run in measured for row in _hour_rows(run_id, run, zone))
         _insert(connection, "run_hour", hours, ("run_id", "hour_ts", "idle_mj", "active_mj"))
         _insert(connection, "window", _idle_windows(university, runs, zone))

@@ -69,13 +69,13 @@ _WHAT = {"clock": "clock", "power": "power draw", "utilisation": "utilisation"}
 _NODE = column("node", "Node", "text", "Where the GPU is.")
 _GPU = column("device_uuid", "GPU", "text", "UUID of the board.")
 _METRIC = column(
-    "metric", "What was low", "text",
+    "metric", "What", "text",
     f"Clock (from {CLOCK.lag:.0%} below), power at like utilisation (from {POWER.lag:.0%}), or "
     f"utilisation (from {UTILISATION.lag:.0%}), for {CLOCK.persist} windows on end; the first of "
     "them that shows.",
 )  # fmt: skip
 _LAG = column(
-    "lag", "Below its peers", "ratio", "How far below the median of the GPUs it is compared with."
+    "lag", "Below peers", "ratio", "How far below the median of the GPUs it is compared with."
 )
 _SLOW_STEPS = column("slow_steps", "Windows slow", "integer", "In how many windows it was slow.")
 _STEPS = column("steps", "Windows", "integer", "In how many windows it worked.")
@@ -281,12 +281,12 @@ def _devices(found: Iterable[History], version: int) -> Table:
         _LAG,
         column("slow_runs", "Straggler in", "integer",
                "Runs in which it was slower than the run's other GPUs, by clock or power."),
-        column("judged_runs", "Runs judged", "integer", "Runs whose GPUs could be compared."),
-        column("below_runs", "Below like GPUs", "integer",
+        column("judged_runs", "of runs", "integer", "Runs whose GPUs could be compared."),
+        column("below_runs", "Low in", "integer",
                "Runs in which it lay below GPUs of its model that were as busy (the same tenth of "
                "utilisation) in other runs."),
-        column("like_runs", "Runs compared", "integer",
-               "Runs in which four GPUs of its model, it among them, were as busy."),
+        column("like_runs", "of runs", "integer",
+               "Runs in which four GPUs of its model or more, it among them, were as busy."),
         column("slow_ts", "Last seen slow", "ts", "End of the newest of these runs."),
     )  # fmt: skip
     rows = [
