@@ -6,7 +6,7 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import msgspec
 from ClusterShell.NodeSet import RESOLVER_NOGROUP, NodeSet, NodeSetException
@@ -15,7 +15,7 @@ from fairwatt.core.errors import GrammarError, SlurmError
 from fairwatt.core.gres import Gres, parse_request
 from fairwatt.core.slurm_json import Count, Words, count, words
 
-__all__ = ["Demand", "read_demand"]
+__all__ = ["Demand", "merged", "read_demand"]
 
 BAD_CONSTRAINTS = "BadConstraints"
 _REASONS = ("", "None", "Resources", "Priority", "ReqNodeNotAvail", BAD_CONSTRAINTS)
@@ -52,6 +52,27 @@ class Demand:
             and (self.required is None or name in self.required)
             and name not in self.excluded
         )
+
+
+def merged(demands: Iterable[Demand]) -> tuple[list[Demand], list[list[Demand]]]:
+    """Return demands that are alike as one each, at the place of the most urgent, and of whom.
+
+    A long queue has few kinds of jobs; `copies` add up, `wait_s` is the longest.
+    """
+    groups: dict[tuple[object, ...], list[Demand]] = {}
+    for each in demands:
+        needs = tuple(sorted(each.needs.items(), key=str))
+        who = (each.partitions, each.features, each.required, each.excluded)
+        groups.setdefault((needs, each.nodes, *who), []).append(each)
+    ones = [
+        replace(
+            members[0],
+            copies=sum(each.copies for each in members),
+            wait_s=max(each.wait_s for each in members),
+        )
+        for members in groups.values()
+    ]
+    return ones, list(groups.values())
 
 
 class _Raw(msgspec.Struct):

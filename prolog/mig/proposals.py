@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from fairwatt.prolog.mig.demand import Demand
+from fairwatt.prolog.mig.demand import Demand, merged
 from fairwatt.prolog.mig.layout import GpuSet, MigFile, NodeLayout
 from fairwatt.prolog.mig.plan import (
     Choice,
@@ -18,6 +18,7 @@ from fairwatt.prolog.mig.plan import (
     score,
     started,
 )
+from fairwatt.prolog.mig.starting import Start
 
 __all__ = ["BoardChange", "Plan", "Proposal", "Waiting", "as_text", "make_plan", "proposed_layout"]
 
@@ -85,15 +86,15 @@ def make_plan(
 ) -> Plan:
     """Choose what to change for the jobs that wait, and say why."""
     ripe = [each for each in demands if each.wait_s >= mig.plan.min_wait_s]
-    choice, tried_all = best_choice(nodes, ripe, mig.plan.keep, waits)
-    now = started(nodes, ripe, {})
-    then = started(nodes, ripe, choice)
+    kinds, members = merged(ripe)
+    choice, tried_all = best_choice(nodes, kinds, mig.plan.keep, waits)
+    forgone = _forgone(nodes, (kinds, members), mig, choice)
     return Plan(
-        proposals=tuple(_proposals(nodes, ripe, choice)),
-        waiting=tuple(_waiting(nodes, demands)),
-        notes=(*_notes(nodes, demands, ripe), *_forgone(nodes, ripe, mig, choice)),
-        starts_now=sum(each.copies for each in now),
-        starts_then=sum(each.copies for each in then),
+        proposals=tuple(_proposals(nodes, kinds, members, choice)),
+        waiting=tuple(_waiting(nodes, merged(demands)[0])),
+        notes=(*_notes(nodes, demands, ripe), *forgone),
+        starts_now=sum(each.copies for each in started(nodes, kinds, {})),
+        starts_then=sum(each.copies for each in started(nodes, kinds, choice)),
         tried_all=tried_all,
         dry_run=mig.plan.dry_run,
     )
@@ -109,28 +110,45 @@ def proposed_layout(proposal: Proposal, mig: MigFile) -> NodeLayout:
 
 
 def _proposals(
-    nodes: Sequence[PlanNode], demands: Sequence[Demand], choice: Choice
+    nodes: Sequence[PlanNode],
+    kinds: Sequence[Demand],
+    members: Sequence[Sequence[Demand]],
+    choice: Choice,
 ) -> Iterator[Proposal]:
     """One per changed node; first the one that helps most, then most after it, and so on."""
     by_name = {node.name: node for node in nodes}
-    final = started(nodes, demands, choice)
-    before: Counter[int] = Counter()
-    for each in started(nodes, demands, {}):
-        before[each.demand] += each.copies
-    for name in _order(nodes, demands, choice):
-        node = by_name[name]
-        there: Counter[int] = Counter()
-        for each in final:
-            if name in each.nodes:
-                there[each.demand] += each.copies
-        new: dict[str, int] = {}
-        for index, copies in there.items():
-            # Copies that could start anyway are counted once, at the first node that has them.
-            anyway = min(copies, before[index])
-            before[index] -= anyway
-            if copies > anyway:
-                new[demands[index].job] = copies - anyway
-        yield _proposal(node, node.options[choice[name]], new)
+    final = started(nodes, kinds, choice)
+    told: Counter[int] = Counter()
+    for each in started(nodes, kinds, {}):
+        told[each.demand] += each.copies
+    anyway = Counter(told)
+    for name in _order(nodes, kinds, choice):
+        new: list[tuple[str, int]] = []
+        for index, copies in _copies_on(name, final).items():
+            # What could start anyway is counted off at the first changed nodes that have it.
+            off = min(copies, anyway[index])
+            anyway[index] -= off
+            new += _named(members[index], told[index], copies - off)
+            told[index] += copies - off
+        yield _proposal(by_name[name], by_name[name].options[choice[name]], new)
+
+
+def _copies_on(name: str, final: Sequence[Start]) -> Counter[int]:
+    there: Counter[int] = Counter()
+    for each in final:
+        if name in each.nodes:
+            there[each.demand] += each.copies
+    return there
+
+
+def _named(members: Sequence[Demand], skip: int, take: int) -> Iterator[tuple[str, int]]:
+    """The jobs behind so many copies of their kind, after those already told."""
+    for each in members:
+        passed = min(skip, each.copies)
+        taken = min(take, each.copies - passed)
+        skip, take = skip - passed, take - taken
+        if taken > 0:
+            yield each.job, taken
 
 
 def _order(nodes: Sequence[PlanNode], demands: Sequence[Demand], choice: Choice) -> list[str]:
@@ -142,7 +160,7 @@ def _order(nodes: Sequence[PlanNode], demands: Sequence[Demand], choice: Choice)
     return list(done)
 
 
-def _proposal(node: PlanNode, option: Option, new: Mapping[str, int]) -> Proposal:
+def _proposal(node: PlanNode, option: Option, new: Sequence[tuple[str, int]]) -> Proposal:
     present = node.options[0]
     changes = tuple(
         BoardChange(number, before, after)
@@ -157,10 +175,10 @@ def _proposal(node: PlanNode, option: Option, new: Mapping[str, int]) -> Proposa
         node=node.name,
         boards=changes,
         drain_first=option.drains,
-        starts=tuple(new.items()),
+        starts=tuple(new),
         gives=gives,
         takes=takes,
-        why=_why(node, present, option, new, takes),
+        why=_why(node, present, sum(copies for _, copies in new), takes),
     )
 
 
@@ -171,8 +189,7 @@ def _less(one: Mapping[str | None, int], other: Mapping[str | None, int]) -> dic
 def _why(
     node: PlanNode,
     present: Option,
-    option: Option,
-    new: Mapping[str, int],
+    number: int,
     takes: Mapping[str, int],
 ) -> str:
     idle = sum(min(count, present.free.get(type_, 0)) for type_, count in takes.items())
@@ -181,7 +198,6 @@ def _why(
         "busy": "jobs run on the node: it is drained first",
         "draining": "the node is draining for a new layout",
     }.get(node.state, node.state)
-    number = sum(new.values())
     jobs = f"{number} waiting job{'' if number == 1 else 's'} can start"
     unused = f"; {idle} of the {sum(takes.values())} GPUs it gives up are unused" if idle else ""
     return f"{jobs if number else 'makes room for jobs on other nodes'}; {state}{unused}"
@@ -224,14 +240,18 @@ def _notes(
 
 
 def _forgone(
-    nodes: Sequence[PlanNode], demands: Sequence[Demand], mig: MigFile, choice: Choice
+    nodes: Sequence[PlanNode],
+    demands: tuple[Sequence[Demand], Sequence[Sequence[Demand]]],
+    mig: MigFile,
+    choice: Choice,
 ) -> Iterator[str]:
     """What is not proposed because a waiting job would lose its last node."""
-    bold, _ = best_choice(nodes, demands, mig.plan.keep, protect=False)
-    more = int(score(nodes, demands, bold)[0] - score(nodes, demands, choice)[0])
+    kinds, members = demands
+    bold, _ = best_choice(nodes, kinds, mig.plan.keep, protect=False)
+    more = int(score(nodes, kinds, bold)[0] - score(nodes, kinds, choice)[0])
     if more > 0:
-        lost = set(runnable(nodes, demands, {})) - set(runnable(nodes, demands, bold))
-        jobs = _some([demands[index].job for index in sorted(lost)])
+        lost = set(runnable(nodes, kinds, {})) - set(runnable(nodes, kinds, bold))
+        jobs = _some([each.job for index in sorted(lost) for each in members[index]])
         yield f"{more} more could start, but no node would be left for {jobs}: not proposed"
 
 
