@@ -115,8 +115,16 @@ def generate(node: str | None, style: Literal["auto", "nvml", "files"], as_json:
     type=click.Path(path_type=Path, dir_okay=False),
     help="Declared layouts; default: setting mig.file.",
 )
+@click.option(
+    "--history",
+    "days",
+    type=click.IntRange(0, 366),
+    default=0,
+    show_default=True,
+    help="Between equals prefer types for which jobs of so many days waited long (sacct).",
+)
 @_json_option
-def plan(path: Path | None, as_json: bool) -> None:
+def plan(path: Path | None, days: int, as_json: bool) -> None:
     """Propose which nodes to cut anew for the jobs that wait; changes nothing.
 
     Exit status: 0 nothing to change, 3 there are proposals, 1 it could not look.
@@ -124,7 +132,7 @@ def plan(path: Path | None, as_json: bool) -> None:
     from fairwatt.prolog.mig.here import read_plan
     from fairwatt.prolog.mig.proposals import as_text
 
-    found = read_plan(config_module.load(config_module.find()), path)
+    found = read_plan(config_module.load(config_module.find()), path, days)
     click.echo(json.dumps(asdict(found), indent=2) if as_json else as_text(found))
     if found.proposals:
         raise SystemExit(FOUND)

@@ -18,6 +18,7 @@ from fairwatt.core.slurm_pyslurm import find_slurm_conf
 from fairwatt.prolog.mig.cluster import read_nodes
 from fairwatt.prolog.mig.demand import read_demand
 from fairwatt.prolog.mig.generate import Style
+from fairwatt.prolog.mig.history import read_waits
 from fairwatt.prolog.mig.layout import MigFile, NodeLayout
 from fairwatt.prolog.mig.layout_file import load_layouts
 from fairwatt.prolog.mig.live import LiveNode
@@ -92,8 +93,10 @@ def read_node_conf(config: Config, node: str) -> NodeConf:
     return conf if conf.gres is not None else _dynamic(config, node, conf)
 
 
-def read_plan(config: Config, path: Path | None = None) -> Plan:
+def read_plan(config: Config, path: Path | None = None, history_days: int = 0) -> Plan:
     """Ask Slurm what waits and what nodes there are; return what to cut anew.
+
+    With `history_days` types for which jobs of the last days waited long are preferred.
 
     Raises:
         ConfigError: mig.toml cannot be read.
@@ -107,7 +110,9 @@ def read_plan(config: Config, path: Path | None = None) -> Plan:
     demands, _ = read_demand(slurm.pending_json(), now_ts)
     records = read_nodes(slurm.nodes_json())
     asked = [type_ for each in demands for type_ in each.needs if type_ is not None]
-    return make_plan(plan_nodes(records, mig, catalogue, now_ts, asked), demands, mig)
+    nodes = plan_nodes(records, mig, catalogue, now_ts, asked)
+    waits = read_waits(history_days, config["site.slurm_conf"] or None) if history_days else None
+    return make_plan(nodes, demands, mig, waits)
 
 
 def mig_path(config: Config) -> Path:

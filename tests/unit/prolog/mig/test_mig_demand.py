@@ -11,6 +11,7 @@ import pytest
 from fairwatt.core.errors import SlurmError
 from fairwatt.prolog.mig.cluster import read_nodes
 from fairwatt.prolog.mig.demand import merged, read_demand
+from fairwatt.prolog.mig.history import mean_waits
 
 DATA = Path(__file__).parents[3] / "data"
 NODES = {"22.05": "sinfo.json", "24.11": "nodes.json", "26.05": "nodes.json"}
@@ -176,3 +177,17 @@ class TestNodes:
         raw = {"name": "n1", "state": state, "gres": "gpu:a100:2", **more}
         (node,) = read_nodes(json.dumps({"nodes": [raw]}))
         assert node.use == use
+
+
+class TestHistory:
+    def test_the_mean_wait_by_type(self) -> None:
+        rows = [
+            "100|160|cpu=1,gres/gpu=1,gres/gpu:a100_3g.20gb=1",
+            "100|100|cpu=1,gres/gpu=2,gres/gpu:a100_3g.20gb=1,gres/gpu:a100_1g.5gb=1",
+            "Unknown|200|gres/gpu:a100_3g.20gb=1",
+            "100|200|cpu=1",
+            "100|200|;;;==",
+            "no row",
+            "",
+        ]
+        assert mean_waits(rows) == {LARGE: 30.0, "a100_1g.5gb": 0.0}
