@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Literal
 import click
 
 from fairwatt.core import config as config_module
+from fairwatt.prolog.mig.apply_commands import apply, status
 
 if TYPE_CHECKING:
     from fairwatt.prolog.mig.here import Here
@@ -29,6 +30,10 @@ _json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON.
 @click.group()
 def mig() -> None:
     """MIG layouts: declared in mig.toml, on the boards, in Slurm's files."""
+
+
+mig.add_command(apply)
+mig.add_command(status)
 
 
 @mig.command()

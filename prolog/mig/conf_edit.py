@@ -38,9 +38,7 @@ def with_gres(text: str, node: str, gres: str, place: str = "slurm.conf") -> str
     raise ConfigError("no NodeName line is for this node", place=place, value=node)
 
 
-def with_gres_lines(
-    text: str, node: str, lines: Sequence[str], place: str = "gres.conf"
-) -> str:
+def with_gres_lines(text: str, node: str, lines: Sequence[str], place: str = "gres.conf") -> str:
     """Return gres.conf with the node's lines for GPU devices replaced, in the place of the first.
 
     Lines without NodeName= count as the node's in a file that names no node: it is its own.
@@ -76,7 +74,7 @@ def gres_in_options(text: str, place: str) -> str:
         raise ConfigError(
             f"{len(found)} times Gres= in slurmd's --conf, not once",
             place=place,
-            remedy="SLURMD_OPTIONS=\"-Z --conf 'Gres=gpu:TYPE:N Feature=…'\"; see mig.slurmd_options",
+            remedy="write SLURMD_OPTIONS=\"-Z --conf 'Gres=gpu:TYPE:N Feature=…'\" there",
         )
     return found[0]
 
