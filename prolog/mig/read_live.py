@@ -19,6 +19,10 @@ __all__ = ["read_live"]
 
 MIB = 1 << 20
 _Handle = Any
+_WITH_MEDIA = (
+    pynvml.NVML_GPU_INSTANCE_PROFILE_1_SLICE_REV1,
+    pynvml.NVML_GPU_INSTANCE_PROFILE_2_SLICE_REV1,
+)
 _NONE = (
     pynvml.NVML_ERROR_NOT_SUPPORTED,
     pynvml.NVML_ERROR_INVALID_ARGUMENT,
@@ -70,10 +74,19 @@ def _instances(handle: _Handle) -> Iterator[LiveInstance]:
     found: dict[int, LiveInstance] = {}
     for profile in range(pynvml.NVML_GPU_INSTANCE_PROFILE_COUNT):
         with _unless_absent():
-            info = pynvml.nvmlDeviceGetGpuInstanceProfileInfo(handle, profile)
-            for instance in _of_profile(handle, info):
-                found[instance.id] = _instance(info, instance, devices.get(instance.id))
+            info = _profile_info(handle, profile)
+            name = _profile_name(info, profile)
+            for each in _of_profile(handle, info):
+                found[each.id] = _instance(info, name, each, devices.get(each.id))
     yield from (found[gi] for gi in sorted(found))
+
+
+def _profile_info(handle: _Handle, profile: int) -> Any:  # noqa: ANN401 -- NVML's structs
+    """Version 2 names the profile; drivers before 510 have version 1 only."""
+    try:
+        return pynvml.nvmlDeviceGetGpuInstanceProfileInfo(handle, profile)
+    except pynvml.NVMLError_FunctionNotFound:
+        return pynvml.nvmlDeviceGetGpuInstanceProfileInfo(handle, profile, version=1)
 
 
 def _of_profile(handle: _Handle, info: Any) -> list[Any]:  # noqa: ANN401 -- NVML's structs
@@ -83,14 +96,19 @@ def _of_profile(handle: _Handle, info: Any) -> list[Any]:  # noqa: ANN401 -- NVM
     return [pynvml.nvmlGpuInstanceGetInfo(array[i]) for i in range(count.value)]
 
 
-def _instance(info: Any, instance: Any, device: _Handle | None) -> LiveInstance:  # noqa: ANN401
+def _instance(
+    info: Any,  # noqa: ANN401
+    name: str,
+    instance: Any,  # noqa: ANN401
+    device: _Handle | None,
+) -> LiveInstance:
     ci, uuid = None, None
     if device is not None:
         ci = int(pynvml.nvmlDeviceGetComputeInstanceId(device))
         uuid = str(pynvml.nvmlDeviceGetUUID(device))
     return LiveInstance(
         gi=int(instance.id),
-        profile=_profile_name(info),
+        profile=name,
         start=int(instance.placement.start),
         ci=ci,
         uuid=uuid,
@@ -99,11 +117,13 @@ def _instance(info: Any, instance: Any, device: _Handle | None) -> LiveInstance:
     )
 
 
-def _profile_name(info: Any) -> str:  # noqa: ANN401
+def _profile_name(info: Any, profile: int) -> str:  # noqa: ANN401
     name = getattr(info, "name", b"")
     text = name.decode("ascii", "replace") if isinstance(name, bytes) else str(name)
-    plain = text.removeprefix("MIG ").strip()
-    return plain or f"{info.sliceCount}g.{int(info.memorySizeMB / 1024 + 0.5)}gb"
+    if text:
+        return text.removeprefix("MIG ").strip()
+    media = "+me" if profile in _WITH_MEDIA else ""
+    return f"{info.sliceCount}g.{int(info.memorySizeMB / 1024 + 0.5)}gb{media}"
 
 
 def _mig_devices(handle: _Handle) -> Iterator[tuple[int, _Handle]]:

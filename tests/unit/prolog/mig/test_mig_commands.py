@@ -87,6 +87,22 @@ def test_the_boards_as_the_driver_shows_them(site, boards) -> None:
     assert live.caps[1, 2, 0] == 107
 
 
+def test_an_older_driver_names_no_profiles(site, boards, monkeypatch) -> None:
+    import pynvml
+
+    ask = pynvml.nvmlDeviceGetGpuInstanceProfileInfo
+
+    def old(handle, profile, version=2):
+        if version == 2:
+            raise pynvml.NVMLError(pynvml.NVML_ERROR_FUNCTION_NOT_FOUND)
+        return ask(handle, profile, version=version)
+
+    monkeypatch.setattr(pynvml, "nvmlDeviceGetGpuInstanceProfileInfo", old)
+    small, large = read_live("mig01").gpus
+    assert [each.profile for each in small.instances] == ["1g.5gb"] * 7
+    assert [each.profile for each in large.instances] == ["3g.20gb"] * 2
+
+
 def test_without_a_driver(site, monkeypatch) -> None:
     import pynvml
 
