@@ -26,8 +26,12 @@ def locked(path: Path) -> BinaryIO | None:
     return file
 
 
-def write_atomically(path: Path, content: bytes, mode: int = 0o600) -> None:
+def write_atomically(
+    path: Path, content: bytes, mode: int = 0o600, *, durable: bool = True
+) -> None:
     """Replace `path` by `content` in one step, on disk when this returns.
+
+    Without `durable` it may be lost with the power; for what means nothing after that.
 
     Raises:
         OSError: the folder cannot be written or is full; `path` is as before.
@@ -39,12 +43,14 @@ def write_atomically(path: Path, content: bytes, mode: int = 0o600) -> None:
             file.write(content)
             file.flush()
             os.fchmod(descriptor, mode)
-            os.fsync(descriptor)
+            if durable:
+                os.fsync(descriptor)
         temporary.rename(path)
     except OSError:
         temporary.unlink(missing_ok=True)
         raise
-    sync_folder(path.parent)
+    if durable:
+        sync_folder(path.parent)
 
 
 def sync_folder(folder: Path) -> None:

@@ -81,7 +81,8 @@ class JobFiles:
             if not self._folder.is_dir():
                 self._folder.mkdir(parents=True)
                 self._folder.chmod(0o755)
-            write_atomically(self._folder / name, text.encode(), mode=0o644)
+            # No job outlives a power failure, and a prolog waits for this.
+            write_atomically(self._folder / name, text.encode(), mode=0o644, durable=False)
         except OSError as error:
             _log.error("%s/%s: not written: %s", self._folder, name, error.strerror)
 
