@@ -12,8 +12,10 @@ import msgspec
 from fairwatt.core.errors import PolicyError
 from fairwatt.core.records import GpuAsk, JobRequest
 from fairwatt.slurm_plugins.policy_file import PolicyFile, inspect_policy, read_policy
+from fairwatt.slurm_plugins.policy_show import changed_options
 from fairwatt.slurm_plugins.rule import ActiveRule
 from fairwatt.slurm_plugins.site import Site
+from fairwatt.slurm_plugins.words import Vocabulary
 
 __all__ = ["Problem", "check_policy", "try_rules"]
 
@@ -35,7 +37,8 @@ def check_policy(path: Path, site: Site) -> tuple[PolicyFile, list[Problem]]:
     policy, faults = inspect_policy(read_policy(path), str(path))
     problems = [Problem(level="error", text=str(fault)) for fault in faults]
     problems += [Problem(level="error", text=text) for text in _failures(policy, site)]
-    problems += [Problem(level="warning", text=text) for text in _unusual(policy)]
+    warnings = (*_unusual(policy), *_unknown_words(policy, site))
+    problems += [Problem(level="warning", text=text) for text in warnings]
     return policy, problems
 
 
@@ -79,13 +82,22 @@ def _trials(site: Site) -> Iterator[JobRequest]:
 
 def _unusual(policy: PolicyFile) -> Iterator[str]:
     for rule in policy.rules:
-        if rule.mode == "off" and rule.options != rule.spec.options():
+        if rule.mode == "off" and changed_options(rule):
             yield f"{policy.place}: rules.{rule.name} has options but is off: set mode"
         if rule.mode != "off" and rule.spec.cpu_jobs and _is_limit(rule):
             yield (
                 f"{policy.place}: rules.{rule.name} also judges jobs without GPUs: "
                 'the hook sends them only with jobs = "all" in fairwatt_hook.lua'
             )
+
+
+def _unknown_words(policy: PolicyFile, site: Site) -> Iterator[str]:
+    """What the site's own words name that nobody knows: a request passes over it."""
+    vocabulary = Vocabulary(site, policy.words)
+    for word, members in policy.words.items():
+        for member in members:
+            if vocabulary.read(member).unknown:
+                yield f"{policy.place}: words.{word}: {member} is no GPU type or word known here"
 
 
 def _is_limit(rule: ActiveRule) -> bool:

@@ -3,6 +3,9 @@
 
     order = ["account_types"]        # these first, the others in fairwatt's own order
 
+    [words]                          # the site's own words, for every rule that reads types
+    training = ["h100", "a100"]
+
     [rules.known_types]
     mode = "warn"                    # off, audit, warn, enforce
     fail = "open"                    # after an error in the rule: open or closed
@@ -23,7 +26,15 @@ from typing import Any, ParamSpec, TypeVar, get_args
 import msgspec
 
 from fairwatt.core.errors import ConfigError
-from fairwatt.slurm_plugins.rule import ActiveRule, Fail, Mode, RuleSpec
+from fairwatt.slurm_plugins.rule import (
+    WORDS,
+    ActiveRule,
+    Fail,
+    Mode,
+    RuleSpec,
+    WordedOptions,
+    own_options,
+)
 from fairwatt.slurm_plugins.rulebook import known_rules
 
 __all__ = [
@@ -36,7 +47,7 @@ __all__ = [
 ]
 
 DEFAULT_PATH = Path("/etc/fairwatt/policy.toml")
-_TOP = ("order", "rules")
+_TOP = ("order", "rules", "words")
 _MODES: tuple[Mode, ...] = get_args(Mode)
 _FAILS: tuple[Fail, ...] = get_args(Fail)
 _Word = TypeVar("_Word", bound=str)
@@ -44,6 +55,7 @@ _Part = TypeVar("_Part")
 _P = ParamSpec("_P")
 _PATH = re.compile(r" - at `\$\.?([^`]*)`")
 _HEADER = re.compile(r"\s*\[\s*([^\[\]#]+?)\s*\]")
+_WORD = re.compile(r"[a-z][a-z0-9_.-]{0,31}")
 _KEY = re.compile(r"""\s*["']?([\w.:|-]+)["']?\s*=""")
 
 
@@ -52,6 +64,7 @@ class PolicyFile(msgspec.Struct, frozen=True):
 
     rules: tuple[ActiveRule, ...]
     place: str
+    words: Mapping[str, tuple[str, ...]] = {}
 
 
 def load_policy(path: Path | None) -> PolicyFile:
@@ -112,12 +125,13 @@ def inspect_policy(text: str, place: str) -> tuple[PolicyFile, list[ConfigError]
     for name in tables:
         if name not in known:
             reader.problems.append(reader.unknown(name, ("rules",), known))
+    words = reader.tried(reader.words, tree.get("words", {})) or {}
     rules = [
-        reader.tried(reader.rule, known[name], tables.get(name, {}))
-        or reader.rule(known[name], {})
+        reader.tried(reader.rule, known[name], tables.get(name, {}), words)
+        or reader.rule(known[name], {}, words)
         for name in order
     ]
-    return PolicyFile(tuple(rules), place), reader.problems
+    return PolicyFile(tuple(rules), place, words), reader.problems
 
 
 def _tree(text: str, place: str) -> dict[str, Any]:
@@ -159,17 +173,32 @@ class _Reader:
                 raise self._wrong("named twice", ("order",), name, "name each rule once")
         return [*names, *(name for name in known if name not in names)]
 
-    def rule(self, spec: RuleSpec, table: object) -> ActiveRule:
+    def words(self, table: object) -> dict[str, tuple[str, ...]]:
+        found = {}
+        for word, members in self.table(table, (WORDS,)).items():
+            keys = (WORDS, word)
+            if not _WORD.fullmatch(word):
+                remedy = "use small letters, digits, `-`, `_` and `.`"
+                raise self._wrong("no word", keys, word, remedy)
+            texts = isinstance(members, list) and all(isinstance(each, str) for each in members)
+            if not texts or not members or any("|" in each for each in members):
+                remedy = f'write {word} = ["type or word", ...], without |'
+                raise self._wrong("no list of types and words", keys, members, remedy)
+            found[word] = tuple(members)
+        return found
+
+    def rule(self, spec: RuleSpec, table: object, words: Mapping[str, Any]) -> ActiveRule:
         keys = ("rules", spec.name)
         entries = dict(self.table(table, keys))
         mode = self._chosen(entries.pop("mode", spec.mode), _MODES, (*keys, "mode"))
         fail = self._chosen(entries.pop("fail", spec.fail), _FAILS, (*keys, "fail"))
-        fields = spec.options.__struct_fields__
+        fields = own_options(spec.options)
         for key in entries:
             if key not in fields:
                 raise self.unknown(key, keys, ("mode", "fail", *fields))
+        given = {WORDS: words} if issubclass(spec.options, WordedOptions) else {}
         try:
-            options = msgspec.convert(entries, spec.options)
+            options = msgspec.convert(entries | given, spec.options)
         except msgspec.ValidationError as error:
             raise self._misfit(error, keys, entries) from error
         return ActiveRule(spec, mode, fail, options)

@@ -17,7 +17,17 @@ from fairwatt.slurm_plugins.message import Message
 from fairwatt.slurm_plugins.outcome import Outcome
 from fairwatt.slurm_plugins.site import Site
 
-__all__ = ["ActiveRule", "Aspect", "Fail", "Mode", "Options", "RuleSpec"]
+__all__ = [
+    "WORDS",
+    "ActiveRule",
+    "Aspect",
+    "Fail",
+    "Mode",
+    "Options",
+    "RuleSpec",
+    "WordedOptions",
+    "own_options",
+]
 
 Mode = Literal["off", "audit", "warn", "enforce"]
 Fail = Literal["open", "closed"]
@@ -28,6 +38,26 @@ tasks, CPUs, memory, nodes; time: limit, begin; owner: account, QOS."""
 
 class Options(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Base of every rule's options; itself: a rule without any. Fields need a default."""
+
+
+WORDS = "words"
+"""The table of the policy file, and the option of each rule that reads it."""
+
+
+class WordedOptions(Options, frozen=True):
+    """Options of a rule that reads types as people write them.
+
+    `words` are the site's own words with what each means. All such rules have the same: those of
+    the policy file's table `[words]`, never of the rule's own.
+    """
+
+    words: dict[str, tuple[str, ...]] = msgspec.field(default_factory=dict)
+
+
+def own_options(options: type[Options]) -> tuple[str, ...]:
+    """The names that a rule's own table in the policy file may set."""
+    names = options.__struct_fields__
+    return tuple(n for n in names if not (n == WORDS and issubclass(options, WordedOptions)))
 
 
 @dataclass(frozen=True)

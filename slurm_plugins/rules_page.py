@@ -20,7 +20,14 @@ import msgspec
 from fairwatt.core.catalogue import load_catalogue
 from fairwatt.slurm_plugins.engine import Decision, Policy, decide
 from fairwatt.slurm_plugins.explain import DEMO_SITE
-from fairwatt.slurm_plugins.rule import ActiveRule, Options, RuleSpec
+from fairwatt.slurm_plugins.rule import (
+    WORDS,
+    ActiveRule,
+    Options,
+    RuleSpec,
+    WordedOptions,
+    own_options,
+)
 from fairwatt.slurm_plugins.rulebook import BUILT_IN
 from fairwatt.slurm_plugins.sbatch_flags import as_flags, job_fields
 from fairwatt.slurm_plugins.site import Site, load_facts
@@ -31,10 +38,14 @@ _EXAMPLES_FILE = Path(__file__).with_name("rule_examples.toml")
 
 
 class Example(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """A request on the demo site: sbatch's flags, the rule's options, more job_desc fields."""
+    """A request on the demo site: sbatch's flags, the rule's options, more job_desc fields.
+
+    `words` are the site's own.
+    """
 
     flags: str
     options: Mapping[str, Any] = {}
+    words: Mapping[str, tuple[str, ...]] = {}
     fields: Mapping[str, str | int] = {}
 
 
@@ -60,7 +71,9 @@ def as_markdown() -> str:
 def _active(spec: RuleSpec, rule: str, example: Example) -> ActiveRule:
     if spec.name != rule:
         return ActiveRule(spec, spec.mode, spec.fail, spec.options())
-    return ActiveRule(spec, "enforce", spec.fail, msgspec.convert(example.options, spec.options))
+    given = {WORDS: example.words} if issubclass(spec.options, WordedOptions) else {}
+    options = msgspec.convert({**example.options, **given}, spec.options)
+    return ActiveRule(spec, "enforce", spec.fail, options)
 
 
 def _section(spec: RuleSpec) -> Iterator[str]:
@@ -77,11 +90,14 @@ def _section(spec: RuleSpec) -> Iterator[str]:
 
 
 def _options(options: type[Options]) -> Iterator[str]:
-    if not options.__struct_fields__:
+    names = own_options(options)
+    if not names:
         return
     yield inspect.cleandoc(options.__doc__ or "") + "\n"
     yield "```toml"
-    for name, value in msgspec.to_builtins(options()).items():
+    defaults = msgspec.to_builtins(options())
+    for name in names:
+        value = defaults[name]
         yield f"{name} = {_toml(value)}" if value is not None else f"# {name} is not set"
     yield "```\n"
 
@@ -101,10 +117,13 @@ def _key(name: str) -> str:
 def _row(rule: str, example: Example) -> str:
     decision = example_decision(rule, example)
     options = ", ".join(f"{_key(k)} = {_toml(v)}" for k, v in example.options.items())
+    words = ", ".join(f"{_key(k)} = {_toml(v)}" for k, v in example.words.items())
     extra = " ".join(f"({name} {value})" for name, value in example.fields.items())
     cells = (
         f"`{_cell(example.flags)}`" + (f" {extra}" if extra else ""),
-        f"`{_cell(options)}`" if options else "",
+        " ".join(
+            f"`{_cell(text)}`" for text in (options, f"[{WORDS}] {words}" if words else "") if text
+        ),
         _done(decision),
         "<br>".join(_cell(line.removeprefix("fairwatt ")) for line in decision.say),
     )
@@ -131,10 +150,16 @@ Every submission goes through these rules in this order. A site orders them, swi
 ```toml
 order = ["account_types"]      # these first, the others as below
 
+[words]                        # words of your own, each with a list of types or other words
+training = ["h100", "a100"]    # best first; in small letters
+
 [rules.known_types]
 mode = "warn"
 fail = "open"                  # what an error in the rule means for the job: open or closed
 ```
+
+Your own words mean the same in requests (rule `need`), in the lists of `account_types` and in the
+routes of `routing`.
 
 `fairwatt policy check` finds faults with file and line, `fairwatt policy replay NEW.toml` tells
 what a changed policy would have done to the jobs of the last days, `systemctl reload

@@ -5,8 +5,8 @@
     accounts = { physics = ["a100", "mig"], "*" = ["any", "mig"] }
 
 An account that is not listed is held to "*"; without "*" it may use every type. The words are
-those of the rule `need`, less the site's own: a type, a family, a size, `any` (every whole GPU),
-`mig` (every slice). A type that nobody names is forbidden, so that a slip forbids too much
+those of the rule `need`: a type, a family, a size, `any` (every whole GPU), `mig` (every slice),
+or the site's own. A type that nobody names is forbidden, so that a slip forbids too much
 rather than too little.
 
 A forbidden type is refused with those that are allowed; the rules that choose a type choose an
@@ -25,7 +25,7 @@ from fairwatt.slurm_plugins.demand import as_text, retyped, untyped_count, wante
 from fairwatt.slurm_plugins.keep_off import nodes_with, without
 from fairwatt.slurm_plugins.message import Message, Note
 from fairwatt.slurm_plugins.outcome import Outcome
-from fairwatt.slurm_plugins.rule import Options, RuleSpec
+from fairwatt.slurm_plugins.rule import RuleSpec, WordedOptions
 from fairwatt.slurm_plugins.site import Site
 from fairwatt.slurm_plugins.words import Vocabulary
 
@@ -66,12 +66,12 @@ FW705 = Message(
 EVERYONE = "*"
 
 
-class AccountTypesOptions(Options, frozen=True):
+class AccountTypesOptions(WordedOptions, frozen=True):
     """Who may use what.
 
     - `accounts`: for each account the types that it may use, `"*"` for every other account:
       `{physics = ["a100", "mig"], "*" = ["any", "mig"]}`. The words are those of the rule
-      `need` without the site's own; `any` is every whole GPU, `mig` every slice. The rule does
+      `need`; `any` is every whole GPU, `mig` every slice. The rule does
       nothing while this is empty.
     - `default`: a job that names no account is held to its user's default account. One without
       either, as on a cluster without accounting: `allow` lets it use every type, `refuse` asks to
@@ -95,7 +95,7 @@ def account_types(
     words = options.accounts.get(request.account, options.accounts.get(EVERYONE))
     if words is None:
         return Outcome(request)
-    allowed = Vocabulary(site).types_of(words)
+    allowed = Vocabulary(site, options.words).types_of(words)
     barred = frozenset(type_ for type_ in site.types if type_ not in allowed)
     if not barred:
         return Outcome(request)

@@ -14,7 +14,6 @@ job's account may not use, or that is in a partition to which the job may not go
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator
 
 import msgspec
@@ -27,7 +26,7 @@ from fairwatt.slurm_plugins.marks import marking
 from fairwatt.slurm_plugins.message import Message, Note
 from fairwatt.slurm_plugins.outcome import Outcome
 from fairwatt.slurm_plugins.place import Place, choose, find_place, moved
-from fairwatt.slurm_plugins.rule import Options, RuleSpec
+from fairwatt.slurm_plugins.rule import RuleSpec, WordedOptions
 from fairwatt.slurm_plugins.site import Site
 from fairwatt.slurm_plugins.words import Kind, Meaning, Order, Vocabulary
 
@@ -90,14 +89,11 @@ FW119 = Message(
 
 MAX_FLAVOURS = 8
 _KINDS: frozenset[Kind] = frozenset({"word", "any", "slice", "family", "alias", "any_of"})
-_WORD = re.compile(r"[a-z][a-z0-9_.-]{0,31}")
 
 
-class NeedOptions(Options, frozen=True):
+class NeedOptions(WordedOptions, frozen=True):
     """What needs mean, and what they may become.
 
-    - `words`: the site's own words, in small letters, each with a list of types or other words:
-      `{training = ["h100", "a100"]}`.
     - `slices`: whether `any` and families also mean MIG slices.
     - `order`: which type is best for `any`, for a family and for a name of several types: the
       `smallest` or the `largest`.
@@ -107,19 +103,11 @@ class NeedOptions(Options, frozen=True):
     - `flavours`: whether the updater may give a job that waits long another type.
     """
 
-    words: dict[str, tuple[str, ...]] = msgspec.field(default_factory=dict)
     slices: bool = False
     order: Order = "smallest"
     untyped: bool = True
     partitions: bool = True
     flavours: bool = True
-
-    def __post_init__(self) -> None:
-        for word, members in self.words.items():
-            if not _WORD.fullmatch(word):
-                raise ValueError(f"`{word}` is no word; use small letters, digits, `-`, `_`, `.`")
-            if not members or any("|" in member for member in members):
-                raise ValueError(f"`{word}` needs a list of types or words, without `|`")
 
 
 class _Case(msgspec.Struct, frozen=True):

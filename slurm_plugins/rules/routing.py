@@ -19,7 +19,7 @@ from fairwatt.slurm_plugins.demand import as_text, demand, shortfall, wanted
 from fairwatt.slurm_plugins.limits import minutes_text, presumed_min
 from fairwatt.slurm_plugins.message import Message, counted
 from fairwatt.slurm_plugins.outcome import Outcome
-from fairwatt.slurm_plugins.rule import Options, RuleSpec
+from fairwatt.slurm_plugins.rule import RuleSpec, WordedOptions
 from fairwatt.slurm_plugins.site import Partition, Site
 from fairwatt.slurm_plugins.size import gpus_in_all, least_nodes
 from fairwatt.slurm_plugins.words import Vocabulary
@@ -50,7 +50,7 @@ class Route(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     accounts: tuple[str, ...] = ()
 
 
-class RoutingOptions(Options, frozen=True):
+class RoutingOptions(WordedOptions, frozen=True):
     """The routes, tried in order.
 
     - `override`: also jobs that name a partition or QOS are routed.
@@ -72,7 +72,7 @@ def routing(request: JobRequest, site: Site, options: RoutingOptions) -> Outcome
         return Outcome(request)
     for route in options.routes:
         changed = _along(request, site, route, options)
-        if _fits(request, changed, site, route):
+        if _fits(request, changed, route, Vocabulary(site, options.words)):
             return _outcome(request, changed, site, route)
     return Outcome(request)
 
@@ -100,7 +100,7 @@ def _outcome(request: JobRequest, changed: JobRequest, site: Site, route: Route)
     return Outcome(changed, (told,))
 
 
-def _fits(request: JobRequest, changed: JobRequest, site: Site, route: Route) -> bool:
+def _fits(request: JobRequest, changed: JobRequest, route: Route, words: Vocabulary) -> bool:
     """Whether a job matches the route, and the route's partition can take it."""
     if route.accounts and request.account not in route.accounts:
         return False
@@ -111,13 +111,14 @@ def _fits(request: JobRequest, changed: JobRequest, site: Site, route: Route) ->
     nodes = max(least_nodes(request), request.max_nodes or 1)
     if route.max_nodes is not None and nodes > route.max_nodes:
         return False
+    site = words.site
     names = (site.partition_of(changed) or "").split(",")
     partitions = [site.partitions.get(name) for name in names]
     return all(
         part is not None
         and _admits(part, changed, route)
         and _is_so_long(changed, part, route)
-        and _holds(replace(changed, partition=part.name), site, route)
+        and _holds(replace(changed, partition=part.name), route, words)
         for part in partitions
     )
 
@@ -141,17 +142,17 @@ def _is_so_long(request: JobRequest, part: Partition, route: Route) -> bool:
     )
 
 
-def _holds(request: JobRequest, site: Site, route: Route) -> bool:
+def _holds(request: JobRequest, route: Route, words: Vocabulary) -> bool:
     """Whether every GPU of the job is one of the route's, and there in the number asked."""
-    part = site.partitions[request.partition or ""]
+    part = words.site.partitions[request.partition or ""]
     if part.max_nodes is not None and least_nodes(request) > part.max_nodes:
         return False
     types = dict.fromkeys(ask.type for ask in wanted(request))
-    return all(_holds_type(request, site, route, type_) for type_ in types)
+    return all(_holds_type(request, route, words, type_) for type_ in types)
 
 
-def _holds_type(request: JobRequest, site: Site, route: Route, type_: str | None) -> bool:
-    words = Vocabulary(site)
+def _holds_type(request: JobRequest, route: Route, words: Vocabulary, type_: str | None) -> bool:
+    site = words.site
     asks = [ask for ask in wanted(request) if ask.type == type_]
     named = type_ in route.gpus
     if type_ is None:
@@ -160,8 +161,7 @@ def _holds_type(request: JobRequest, site: Site, route: Route, type_: str | None
     allowed = (each for each in meaning.types if each not in request.barred_types)
     found = next((each for each in allowed if _has(request, site, asks, each)), None)
     if found is None:
-        # A word of the site's own: the rule that reads it says whether it can be had here.
-        return named and bool(meaning.unknown) and _has(request, site, [], None)
+        return False
     return named or not route.gpus or found in words.types_of(route.gpus)
 
 

@@ -50,6 +50,22 @@ def test_check_names_every_fault_with_its_line(run, tmp_path):
     ]
 
 
+def test_words_are_shown_once_and_checked_against_the_site(run, tmp_path):
+    file = tmp_path / "new.toml"
+    file.write_text("[words]\ntraining = ['h100', 'a1000']\nbig = ['training']\nold = ['v100']\n")
+    assert run("show", file).output.splitlines()[1:4] == [
+        "word training: h100, a1000",
+        "word big: training",
+        "word old: v100",
+    ]
+    assert "words = " not in run("show", file).output
+    result = run("check", file, "--site", DEMO_SITE)
+    assert result.exit_code == 0
+    assert result.output.splitlines()[:-1] == [
+        f"warning: {file}: words.training: a1000 is no GPU type or word known here",
+    ]
+
+
 def test_check_of_a_good_file(run, tmp_path):
     file = tmp_path / "new.toml"
     file.write_text("[rules.known_types]\nmode = 'warn'\n")

@@ -70,7 +70,14 @@ def test_a_rule_of_the_site_has_options_like_any_other(site_rule):
     ("text", "message"),
     [
         ("[rules\n", "p.toml:1: not valid TOML"),
-        ("\n[zzz]\n", "p.toml:2: zzz: unknown key; known here: order, rules"),
+        ("\n[zzz]\n", "p.toml:2: zzz: unknown key; known here: order, rules, words"),
+        ("words = 3", "p.toml:1: words: no table (got 3)"),
+        ("[words]\nA = ['h100']", "p.toml:2: words.A: no word (got 'A')"),
+        ("[words]\n'a|b' = ['h100']", "p.toml:2: words.a|b: no word (got 'a|b')"),
+        ("[words]\n\nx = []", "p.toml:3: words.x: no list of types and words (got [])"),
+        ("[words]\nx = ['a|b']", "p.toml:2: words.x: no list of types and words"),
+        ("[words]\nx = 'h100'", "p.toml:2: words.x: no list of types and words (got 'h100')"),
+        ("[rules.need]\nwords = {}", "p.toml:2: rules.need.words: unknown key; did you mean"),
         ("oder = []\n", "p.toml:1: oder: unknown key; did you mean order?"),
         ("order = ['limits', 'limit']", "p.toml:1: order: no such rule (got 'limit')"),
         ("order = ['limits', 'limits']", "p.toml:1: order: named twice (got 'limits')"),
@@ -105,6 +112,14 @@ def test_all_faults_are_found_and_the_rest_holds(site_rule):
     ]
     assert rule(policy, "memory_fit").mode == "audit"
     assert rule(policy, "limits").options == Limits()
+
+
+def test_words_reach_every_rule_that_reads_types():
+    policy = parse_policy("[words]\ntraining = ['h100', 'a100']\n", "x")
+    words = {"training": ("h100", "a100")}
+    assert policy.words == words
+    given = {r.name for r in policy.rules if getattr(r.options, "words", None) == words}
+    assert given == {"need", "account_types", "routing"}
 
 
 def test_a_file_that_cannot_be_read(tmp_path):

@@ -64,6 +64,15 @@ def test_others_are_held_to_the_star():
     assert account_types(request, DEMO, free).request is request
 
 
+def test_the_lists_may_name_words_of_the_site():
+    words = {"small": ("a100", "mig")}
+    options = AccountTypesOptions(accounts={"physics": ("small",)}, words=words)
+    assert account_types(ask("a100", account="physics"), DEMO, options).rejection is None
+    assert refused(account_types(ask("h100", account="physics"), DEMO, options))[0] == "FW701"
+    bare = AccountTypesOptions(accounts={"physics": ("small",)})
+    assert refused(account_types(ask("a100", account="physics"), DEMO, bare))[0] == "FW701"
+
+
 def test_the_other_rules_are_told():
     out = account_types(ask("20gb", account="physics"), DEMO, LISTS)
     assert out.request.barred_types == {"h100"}

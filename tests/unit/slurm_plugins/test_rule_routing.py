@@ -26,6 +26,7 @@ OPTIONS = RoutingOptions(
         Route(min_hours=25, gpus=("a100",), partition="big"),
     )
 )
+WORDS = {"training": ("h100", "a100"), "old": ("v100",)}
 
 
 def routed(request, options=OPTIONS, site=SITE):
@@ -91,7 +92,16 @@ class TestRoutes:
         assert routed(request) == ("short", "quick")
 
     def test_a_word_of_the_site_matches_itself(self):
-        assert routed(ask("training", time_limit_min=600)) == ("big", None)
+        options = replace(OPTIONS, words=WORDS)
+        assert routed(ask("training", time_limit_min=600), options) == ("big", None)
+        short = ("short", "quick")  # has one of its types
+        assert routed(ask("training", time_limit_min=60), options) == short
+        assert routed(ask("old", time_limit_min=60), options) == (None, None)
+
+    def test_a_route_by_a_word_of_the_site_takes_its_types(self):
+        options = RoutingOptions(routes=(Route(gpus=("training",), partition="big"),))
+        assert routed(ask("a100"), replace(options, words=WORDS)) == ("big", None)
+        assert routed(ask("a100"), options) == (None, None)
 
     def test_a_partition_without_room_is_passed_over(self):
         assert routed(ask("a100_3g.20gb", 3)) == (None, None)
