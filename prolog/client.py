@@ -7,8 +7,9 @@ itself (away.py). Epilog then cleans up after the job (cleanup.py).
 
 Status 0 whatever happens to us: a job never fails, and a node never drains, because of us. Only
 where the agent answers that a device of this very job is proven to be broken, it is BROKEN. Faults
-go to stderr, which slurmd logs, and to the journal. Standard library only, few modules: this runs
-before every job.
+go to the journal (/dev/log) as fairwatt-prolog or fairwatt-epilog, and to stderr: what a hook with
+status 0 prints, slurmd throws away. Standard library only, and few modules: this runs before every
+job.
 """
 
 # json, socket and pathlib would each take as long as all the rest of this program's start.
@@ -28,7 +29,7 @@ BROKEN = 86
 DEFAULT_SOCKET = "/run/fairwatt/agent.sock"
 DEFAULT_INBOX = "/var/spool/fairwatt/inbox"
 DEFAULT_JOB_DIR = "/run/fairwatt/jobs"
-SYSLOG = "/dev/log"
+DEFAULT_LOG = "/dev/log"
 MAX_ANSWER = 65_536
 DRAIN = b'"drain":{'
 
@@ -193,7 +194,8 @@ def say(verb: str, text: str) -> None:
     try:
         log = socket(AF_UNIX, SOCK_DGRAM)
         log.setblocking(False)
-        log.sendto(f"<27>fairwatt-{verb}[{os.getpid()}]: {line}".encode(), SYSLOG)
+        path = os.environ.get("FAIRWATT_LOG_SOCKET", DEFAULT_LOG)
+        log.sendto(f"<27>fairwatt-{verb}[{os.getpid()}]: {line}".encode(), path)
         log.close()
     except OSError:
         pass  # no journal here

@@ -35,8 +35,7 @@ def starting(
     ]
     claimed = [
         _ended(run, max(t_ms, run.t_ms), "claimed", origin)
-        for run in _holders(state, holds)
-        if run.job_id != job_id
+        for run in _holders(state, holds, job_id)
     ]
     event = RunStarted(
         node=origin.node,
@@ -68,8 +67,8 @@ def correcting(
     """
     claimed = [
         _ended(other, max(now_ms, other.t_ms), "claimed", origin)
-        for other in _holders(state, holds)
-        if other.job_id != run.job_id and other.t_ms <= run.t_ms
+        for other in _holders(state, holds, run.job_id)
+        if other.t_ms <= run.t_ms
     ]
     anew = msgspec.structs.replace(run, seq=0, holds=tuple(holds), mapped_by=mapped_by)
     return [*claimed, Entry(event=anew)]
@@ -119,12 +118,13 @@ def _ended(run: RunStarted, t_ms: int, closed_by: str, origin: Origin) -> Entry:
     return Entry(event=event)
 
 
-def _holders(state: State, holds: Sequence[DeviceHold]) -> list[RunStarted]:
-    """Return the open runs that hold what a new run now holds: their epilog was missed."""
+def _holders(state: State, holds: Sequence[DeviceHold], job_id: int) -> list[RunStarted]:
+    """Return other jobs' open runs that hold what this job holds now: their epilog was missed."""
+    others = [timed for timed in _open(state.holds) if timed.job_id != job_id]
     keys = {
         (timed.job_id, timed.run_start_ms)
         for hold in holds
-        for timed in _conflicting(_open(state.holds), hold)
+        for timed in _conflicting(others, hold)
     }
     return [run for run in state.runs if (run.job_id, run.t_ms) in keys]
 

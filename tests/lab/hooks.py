@@ -99,5 +99,6 @@ export FAIRWATT_PYTHON={shlex.quote(python)}
 export FAIRWATT_AGENT_SOCKET=$node/agent.sock
 export FAIRWATT_INBOX_DIR=$node/inbox
 export FAIRWATT_JOB_DIR=$node/jobs
+export FAIRWATT_LOG_SOCKET=$node/log
 exec {shlex.quote(str(hook))}
 """

@@ -77,6 +77,17 @@ def test_two_shard_jobs_share_a_board_and_do_not_close_each_other(tmp_path) -> N
     bench.crash()
 
 
+def test_what_a_job_was_taken_to_hold_does_not_count_beside_what_it_holds(tmp_path) -> None:
+    """1/4 and 3/4 fill the board; the quarter that the second was first given is not there too."""
+    bench = shared(tmp_path)
+    prolog(bench, 1)
+    prolog(bench, 2)
+    told(bench, 1, "shard:1(1/4)")
+    told(bench, 2, "shard:3(3/4)")
+    assert bench.ends() == {}
+    bench.crash()
+
+
 def test_the_board_s_utilisation_is_that_of_a_job_alone_on_it(tmp_path) -> None:
     bench = shared(tmp_path)
     prolog(bench, 1)

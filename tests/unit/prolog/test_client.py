@@ -187,7 +187,7 @@ def test_the_agent_s_verdict_decides_and_nothing_else(agent, tmp_path, verb, ans
 def test_the_journal_gets_the_line_too(tmp_path: Path, monkeypatch, capsys) -> None:
     journal = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
     journal.bind(str(tmp_path / "log"))
-    monkeypatch.setattr(client, "SYSLOG", str(tmp_path / "log"))
+    monkeypatch.setenv("FAIRWATT_LOG_SOCKET", str(tmp_path / "log"))
     monkeypatch.setenv("SLURM_JOB_ID", "42\nroot: all is well")
     client.say("epilog", "a\nb\x1b[31m")
     text = journal.recv(2000).decode()

@@ -1,0 +1,408 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Cases of nodes from the field (J15 to J22), live on three releases: no job lost, no drain."""
+
+from __future__ import annotations
+
+import os
+import signal
+import socket
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from itertools import pairwise
+from pathlib import Path
+
+import pytest
+
+from fairwatt.accounting.agent.segments import read_entries
+from fairwatt.core.events import Event, RunEnded, RunStarted, WindowClosed
+from fairwatt.core.segments import segment_numbers, segment_path
+from tests.lab.node_site import NodeJournal, NodeSite
+from tests.lab.paths import temporary_root
+from tests.lab.system import HOST_RELEASE, OTHER_RELEASES, why_missing
+from tests.lab.users import find_user
+from tests.lab.waiting import await_value
+
+pytestmark = pytest.mark.lab
+
+AGENTS = ("gpu01", "gpu02", "mig01")
+SLICE = "--gres=gpu:a100_1g.5gb"
+HOLD = "while [ ! -e {flag} ]; do sleep 0.1; done\n"
+
+
+@pytest.fixture(scope="module", params=(HOST_RELEASE, *OTHER_RELEASES))
+def site(request: pytest.FixtureRequest) -> Iterator[NodeSite]:
+    release = request.param
+    reason = why_missing(release) if release != HOST_RELEASE else None
+    if reason is not None:
+        pytest.skip(reason)
+    with temporary_root() as root, NodeSite(root / "n", release) as running:
+        flags(running).mkdir()
+        flags(running).chmod(0o1777)
+        for node in AGENTS:
+            running.start_agent(node)
+        yield running
+
+
+def flags(site: NodeSite) -> Path:
+    """Where jobs write what they see and wait for what the test says; open to all users."""
+    return site.paths.root / "flags"
+
+
+def submit(site: NodeSite, *args: str, script: str, user: str = "ada") -> int:
+    done = site.sbatch([*args, f"--output={flags(site)}/%j.out"], script, user)
+    assert done.job_id is not None, done.stderr
+    return done.job_id
+
+
+def output(site: NodeSite, job_id: int) -> str:
+    return (flags(site) / f"{job_id}.out").read_text()
+
+
+def ended(site: NodeSite, *jobs: int) -> None:
+    """All jobs end well and no node is drained."""
+    for job_id in jobs:
+        assert site.wait_job(job_id, timeout_s=30) == ["COMPLETED"], output(site, job_id)
+    for node in site.nodes:
+        assert "drain" not in site.state(node)
+
+
+def running(site: NodeSite, job_id: int) -> None:
+    site.wait_job(job_id, ("RUNNING",), timeout_s=30)
+
+
+def events(site: NodeSite, node: str) -> list[Event]:
+    folder = site.nodes[node].spool_dir / "journal"
+    paths = [segment_path(folder, number) for number in segment_numbers(folder)]
+    return [entry.event for path in paths for entry in read_entries(path) if entry.event]
+
+
+def run_of(site: NodeSite, node: str, job_id: int) -> tuple[RunStarted, RunEnded]:
+    """The last word on the job's start, and its end, once they are in the journal."""
+
+    def look() -> tuple[RunStarted, RunEnded] | None:
+        mine = [e for e in events(site, node) if getattr(e, "job_id", None) == job_id]
+        starts = [e for e in mine if isinstance(e, RunStarted)]
+        ends = [e for e in mine if isinstance(e, RunEnded)]
+        return (starts[-1], ends[-1]) if starts and ends else None
+
+    return await_value(look, what=f"job {job_id} in {node}'s journal", timeout_s=15)
+
+
+def flag(site: NodeSite, name: str) -> Path:
+    return flags(site) / name
+
+
+def test_hooks_beside_the_site_s_own(site: NodeSite) -> None:
+    """The site's parts run before and after ours, whatever order Slurm has for them."""
+    job_id = submit(site, "-w", "gpu02", "--gres=gpu:1", script="true")
+    ended(site, job_id)
+    started, end = run_of(site, "gpu02", job_id)
+    assert (len(started.holds), end.closed_by) == (1, "epilog")
+    turns = [
+        line.split()[1:]
+        for line in site.turns.read_text().splitlines()
+        if line.split()[0] == str(job_id)
+    ]
+    assert turns == [
+        [key, name] for key in ("prolog", "epilog") for name in ("90-site", "10-site")
+    ]
+
+
+def test_j15_the_map_of_dcgm_exporter(site: NodeSite) -> None:
+    """A slice, two whole GPUs where NVML counts backwards, and two jobs on one GPU."""
+    wait = HOLD.format(flag=flag(site, "j15"))
+    mig = submit(site, "-p", "mig", f"{SLICE}:2", script=wait)
+    whole = submit(site, "-w", "gpu02", "--gres=gpu:2", script=wait)
+    shards = [submit(site, "-w", "gpu01", "--gres=shard:1", script=wait) for _ in range(2)]
+    for job_id in (mig, whole, *shards):
+        running(site, job_id)
+    await_value(lambda: len(site.dcgm("gpu01").get("0", [])) == 2, what="map", timeout_s=5)
+    slices = site.nodes["mig01"].layout.gpus[0].instances
+    assert site.dcgm("mig01") == {f"0.{one.gi}": [str(mig)] for one in slices[:2]}
+    assert site.dcgm("gpu02") == {"3": [str(whole)], "2": [str(whole)]}
+    assert {name: set(jobs) for name, jobs in site.dcgm("gpu01").items()} == {
+        "0": {str(job_id) for job_id in shards}
+    }
+    flag(site, "j15").touch()
+    ended(site, mig, whole, *shards)
+    for node in AGENTS:
+        await_value(lambda node=node: not site.dcgm(node), what=f"map of {node}", timeout_s=10)
+
+
+def test_j16_steps_with_whole_gpus_keep_what_slurm_set(site: NodeSite) -> None:
+    """The same job with and without our TaskProlog: the same variable in every task."""
+    show = "sh -c 'echo $SLURM_STEP_ID $SLURM_PROCID $CUDA_VISIBLE_DEVICES'\n"
+    script = f"srun -n2 --gpus-per-task=a100:1 {show}srun -n1 --gres=gpu:a100:2 {show}"
+    args = ("-w", "gpu02", "-n2", "--gres=gpu:a100:3")
+    ours = submit(site, *args, script=script)
+    ended(site, ours)
+    hook = site.paths.etc / "task-prolog"
+    text = hook.read_text()
+    hook.write_text("#!/bin/sh\n")
+    plain = submit(site, *args, script=script)
+    ended(site, plain)
+    hook.write_text(text)
+    assert sorted(output(site, ours).split("\n")) == sorted(output(site, plain).split("\n"))
+    assert "GPU-" not in output(site, ours)
+    assert len(output(site, ours).splitlines()) == 3
+
+
+def seen(site: NodeSite, job_id: int) -> list[set[str]]:
+    lines = output(site, job_id).splitlines()
+    return [set(line[5:].split(",")) for line in lines if line.startswith("seen=")]
+
+
+def test_mig_tasks_see_their_own_instances(site: NodeSite) -> None:
+    """Sets with a hole in them, and one slice for each task."""
+    show = "echo seen=$CUDA_VISIBLE_DEVICES\nsrun -n1 sh -c 'echo seen=$CUDA_VISIBLE_DEVICES'\n"
+    each = "srun -n3 --gpus-per-task=a100_1g.5gb:1 sh -c 'echo seen=$CUDA_VISIBLE_DEVICES'\n"
+    first, hole = (
+        submit(site, "-p", "mig", f"{SLICE}:1", script=HOLD.format(flag=flag(site, name)))
+        for name in ("first", "hole")
+    )
+    running(site, first)
+    running(site, hole)
+    third = submit(site, "-p", "mig", f"{SLICE}:1", script=HOLD.format(flag=flag(site, "first")))
+    running(site, third)
+    flag(site, "hole").touch()
+    ended(site, hole)
+    holed = submit(site, "-p", "mig", f"{SLICE}:2", script=show)
+    tasks = submit(site, "-p", "mig", "-n3", f"{SLICE}:3", script=each)
+    ended(site, holed, tasks)
+    flag(site, "first").touch()
+    ended(site, first, third)
+    instances = [one.uuid for one in site.nodes["mig01"].layout.gpus[0].instances]
+    held = {hold.instance for hold in run_of(site, "mig01", holed)[0].holds}
+    assert held == {instances[1], instances[3]}
+    assert seen(site, holed) == [held, held]
+    own = seen(site, tasks)
+    assert [len(one) for one in own] == [1, 1, 1]
+    assert set.union(*own) == {h.instance for h in run_of(site, "mig01", tasks)[0].holds}
+
+
+def test_j20_j21_the_epilog_ends_the_job_s_own_alone(site: NodeSite) -> None:
+    """A job leaves two daemons; its user's other job, interactive job and login shell live on."""
+    daemon = "setsid sh -c '{what} while :; do sleep 0.2; done' >/dev/null 2>&1 &\n"
+    leave = daemon.format(what='trap "" TERM; touch {flag};') + daemon.format(what="")
+    leaving = leave.format(flag=flag(site, "left")) + HOLD.format(flag=flag(site, "left"))
+    wait = HOLD.format(flag=flag(site, "j20"))
+    batch = submit(site, "-w", "gpu02", "--gres=gpu:1", script=wait)
+    uid = find_user("ada").uid
+    shell = site.spawn("login", ["setpriv", f"--reuid={uid}", "--clear-groups", "sleep", "60"])
+    interactive = threading.Thread(
+        target=site.run,
+        args=(["srun", "-w", "gpu02", "sh", "-c", f"touch {flag(site, 'i')}; {wait}"], "ada"),
+    )
+    interactive.start()
+    await_value(flag(site, "i").exists, what="the interactive job", timeout_s=20)
+    running(site, batch)
+    with site.journal("gpu02") as journal:
+        job_id = submit(site, "-w", "gpu02", "--gres=gpu:1", script=leaving)
+        ended(site, job_id)
+        lines = await_value(lambda: journal.lines, what="the epilog's line", timeout_s=10)
+    assert f"job {job_id}: ended " in lines[0]
+    assert names_of(job_id) == []
+    assert len(names_of(batch)) >= 1
+    assert shell.process.poll() is None
+    assert interactive.is_alive()
+    flag(site, "j20").touch()
+    interactive.join(20)
+    assert not interactive.is_alive()
+    ended(site, batch)
+    site.kill("login")
+
+
+def names_of(job_id: int) -> list[str]:
+    """Processes on this host that were started with the job's id, but for Slurm's own."""
+    found = []
+    for folder in Path("/proc").glob("[0-9]*"):
+        try:
+            environ = (folder / "environ").read_bytes().split(b"\0")
+            if f"SLURM_JOB_ID={job_id}".encode() in environ and folder.stat().st_uid != 0:
+                found.append((folder / "comm").read_text().strip())
+        except OSError:
+            continue
+    return found
+
+
+def test_shards_are_accounted_exactly(site: NodeSite) -> None:
+    """Two jobs on one GPU: neither closes the other, and every millijoule has one owner."""
+    fake, board = site.nodes["gpu01"].fake, site.nodes["gpu01"].devices[0]
+    wait = HOLD.format(flag=flag(site, "shards"))
+    small = submit(site, "-w", "gpu01", "--gres=shard:1", script=wait)
+    running(site, small)
+    large = submit(site, "-w", "gpu01", "--gres=shard:3", script=wait, user="ben")
+    running(site, large)
+    fake.set_power(board.uuid, 300_000)
+    await_value(
+        lambda: [e for e in starts(site, large) if e.mapped_by == "slurmctld"],
+        what="slurmctld's answer",
+        timeout_s=10,
+    )
+    flag(site, "shards").touch()
+    ended(site, small, large)
+    runs = [run_of(site, "gpu01", job_id) for job_id in (small, large)]
+    assert [start.mapped_by for start, _ in runs] == ["slurmctld"] * 2
+    assert [(h.device, h.numerator, h.denominator) for s, _ in runs for h in s.holds] == [
+        (board.uuid, 1, 4),
+        (board.uuid, 3, 4),
+    ]
+    assert [end.closed_by for _, end in runs] == ["epilog"] * 2
+    windows = [e for e in events(site, "gpu01") if isinstance(e, WindowClosed)]
+    mine = [w for w in windows if w.device == board.uuid]
+    assert all(one.t1_ms == two.t0_ms for one, two in pairwise(mine))
+    assert all(
+        sum(s.idle_mj + s.active_mj for s in w.shares)
+        + w.unallocated_idle_mj + w.unallocated_active_mj == w.measured_mj
+        for w in mine
+    )  # fmt: skip
+    both = [w for w in mine if {s.job_id for s in w.shares} == {small, large}]
+    assert both
+    for window in both[1:]:  # by then slurmctld had told both
+        parts = {s.job_id: s.idle_mj + s.active_mj for s in window.shares}
+        assert abs(3 * parts[small] - parts[large]) <= 4
+
+
+def starts(site: NodeSite, job_id: int) -> list[RunStarted]:
+    found = [e for e in events(site, "gpu01") if isinstance(e, RunStarted)]
+    return [e for e in found if e.job_id == job_id]
+
+
+def test_agent_dead_at_prolog_and_at_epilog(site: NodeSite) -> None:
+    """The job runs with its slice's UUID and is on the map; both messages wait for the agent."""
+    site.kill_agent("mig01")
+    script = "echo seen=$CUDA_VISIBLE_DEVICES\n" + HOLD.format(flag=flag(site, "dead"))
+    job_id = submit(site, "-p", "mig", f"{SLICE}:1", script=script)
+    running(site, job_id)
+    assert list(site.dcgm("mig01").values()) == [[str(job_id)]]
+    flag(site, "dead").touch()
+    ended(site, job_id)
+    await_value(lambda: not site.dcgm("mig01"), what="the map without the agent", timeout_s=10)
+    (uuids,) = seen(site, job_id)
+    site.start_agent("mig01")
+    started, end = run_of(site, "mig01", job_id)
+    assert {hold.instance for hold in started.holds} == uuids
+    assert end.closed_by == "inbox"
+    assert not list(site.nodes["mig01"].inbox_dir.glob("*.json"))
+
+
+def test_agent_hung_at_prolog_and_at_epilog(site: NodeSite) -> None:
+    daemon = site.daemon("agent-mig01")
+    assert daemon is not None
+    os.killpg(daemon.process.pid, signal.SIGSTOP)
+    try:
+        script = "echo seen=$CUDA_VISIBLE_DEVICES\n"
+        job_id = submit(site, "-p", "mig", f"{SLICE}:1", script=script)
+        ended(site, job_id)
+    finally:
+        os.killpg(daemon.process.pid, signal.SIGCONT)
+    (uuids,) = seen(site, job_id)
+    started, _ = run_of(site, "mig01", job_id)
+    assert {hold.instance for hold in started.holds} == uuids
+    await_value(lambda: not site.dcgm("mig01"), what="the map", timeout_s=10)
+
+
+def test_disk_full_for_the_inbox_and_no_agent(site: NodeSite) -> None:
+    """h01 has no agent: the message can go nowhere, the job runs, slurmd's log says so."""
+    with full_disk(site, site.nodes["h01"].inbox_dir), site.journal("h01") as journal:
+        job_id = submit(site, "-w", "h01", "--gres=gpu:h100:1", script="true")
+        ended(site, job_id)
+        awaited(journal, job_id, "No space left on device")
+
+
+def awaited(journal: NodeJournal, job_id: int, text: str) -> None:
+    await_value(
+        lambda: [line for line in journal.lines if f"job {job_id}: " in line and text in line],
+        what=f"{text!r} in the journal",
+        timeout_s=10,
+        detail=lambda: "\n".join(journal.lines),
+    )
+
+
+@contextmanager
+def full_disk(site: NodeSite, folder: Path) -> Iterator[None]:
+    """Lay a full file system over the folder, where the hooks of slurmd see it."""
+    folder.mkdir(exist_ok=True)
+    root = "" if site.release == HOST_RELEASE else str(site.paths.root / "system" / "root")
+    there = f"{root}{folder}"
+    done = site.inside("mount", "-t", "tmpfs", "-o", "size=4k,nr_inodes=8", "tmpfs", there)
+    assert done.returncode == 0, done.stderr
+    site.inside("dd", "if=/dev/zero", f"of={there}/fill", "bs=4k")
+    try:
+        yield
+    finally:
+        site.inside("umount", there)
+
+
+def test_j18_the_plugin_folder_is_removed(site: NodeSite) -> None:
+    package = site.paths.etc / "node"
+    package.rename(package.with_name("gone"))
+    try:
+        with site.journal("h01") as journal:
+            job_id = submit(site, "-w", "h01", "--gres=gpu:h100:1", script="true")
+            ended(site, job_id)
+            awaited(journal, job_id, "is missing; the job is not accounted")
+    finally:
+        package.with_name("gone").rename(package)
+
+
+def test_without_python_the_job_runs(site: NodeSite) -> None:
+    wrapper = site.paths.etc / "prolog"
+    text = wrapper.read_text()
+    wrapper.write_text(text.replace("FAIRWATT_PYTHON=", "FAIRWATT_PYTHON=/nonexistent"))
+    try:
+        with site.journal("h01") as journal:
+            job_id = submit(site, "-w", "h01", "--gres=gpu:h100:1", script="true")
+            ended(site, job_id)
+            awaited(journal, job_id, "no Python at /nonexistent")
+    finally:
+        wrapper.write_text(text)
+
+
+def test_j22_what_slurm_does_when_a_prolog_fails(site: NodeSite) -> None:
+    """An agent that proves a device of the job broken: the node is drained, the job is held."""
+    fault = b'{"ok":true,"verdict":{"state":"bad","drain":{"code":"FWH101","device":"GPU-1","text":"lost"}}}\n'  # noqa: E501
+    with answering(site.nodes["h01"].agent_socket, fault), site.journal("h01") as journal:
+        job_id = submit(site, "-w", "h01", "--gres=gpu:h100:1", script="true")
+        await_value(lambda: "drain" in site.state("h01"), what="h01 drained", timeout_s=20)
+        reason = await_value(
+            lambda: site.run(["squeue", "-h", "-j", str(job_id), "-t", "PD", "-o", "%r"]).stdout,
+            what="the job is pending again",
+            timeout_s=20,
+        )
+        awaited(journal, job_id, "FWH101 GPU-1 lost")
+    assert "launch failed requeued held" in reason
+    assert "Prolog error" in site.state("h01")
+    site.run(["scancel", str(job_id)], check=True)
+    site.run(["scontrol", "update", "nodename=h01", "state=resume"], check=True)
+    again = submit(site, "-w", "h01", "--gres=gpu:h100:1", script="true")
+    ended(site, again)
+
+
+@contextmanager
+def answering(path: Path, answer: bytes) -> Iterator[None]:
+    """An agent's socket that says the same to everybody."""
+    path.unlink(missing_ok=True)
+    with socket.socket(socket.AF_UNIX) as server:
+        server.bind(str(path))
+        server.listen()
+
+        def serve() -> None:
+            while True:
+                try:
+                    peer, _ = server.accept()
+                except OSError:
+                    return
+                with peer:
+                    peer.recv(65_536)
+                    peer.sendall(answer)
+
+        thread = threading.Thread(target=serve)
+        thread.start()
+        try:
+            yield
+        finally:
+            server.shutdown(socket.SHUT_RDWR)
+            thread.join(5)
+    path.unlink(missing_ok=True)
