@@ -49,6 +49,8 @@ class Sample:
     rates: list[float] = field(default_factory=list)
     times_us: list[float] = field(default_factory=list)
     refused: int = 0
+    ctld_cpu_s: float = 0.0
+    policyd_cpu_s: float = 0.0
 
     @property
     def rate(self) -> float:
@@ -118,7 +120,10 @@ class Bench:
                 self.submit(2)  # loads the script, opens the connection
                 self.sent[POLICYD[hook] or ""] += (2 + each) * CLIENTS
                 self._next = begin
+                before = self.cluster.cpu_s("slurmctld"), self.cluster.cpu_s(POLICYD[hook])
                 rate, times, refused = self.submit(each)
+                samples[hook].ctld_cpu_s += self.cluster.cpu_s("slurmctld") - before[0]
+                samples[hook].policyd_cpu_s += self.cluster.cpu_s(POLICYD[hook]) - before[1]
                 samples[hook].rates.append(rate)
                 samples[hook].times_us += times
                 samples[hook].refused += refused
@@ -157,13 +162,18 @@ def ping(path: Path) -> dict[str, int]:
 
 
 def show(title: str, samples: dict[str, Sample]) -> None:
-    """Print one comparison: rates, latencies, and each hook's part of trivial Lua's rate."""
+    """Print one comparison: rates, latencies, and each hook's part of trivial Lua's rate.
+
+    The columns named after daemons are their µs of CPU per submission.
+    """
     print(f"\n{title}")
-    heads = ("submits", "refused", "per s", "p50 µs", "p99 µs", "max µs")
+    heads = ("submits", "refused", "per s", "p50 µs", "p99 µs", "max µs", "ctld", "policyd")
     print(f"  {'hook':<18}{''.join(f'{head:>8}' for head in heads)}  ratio")
     for hook, got in samples.items():
         times = (got.percentile_us(50), got.percentile_us(99), max(got.times_us))
-        row = (len(got.times_us), got.refused, got.rate, *times)
+        count = len(got.times_us)
+        cpus = (got.ctld_cpu_s * 1e6 / count, got.policyd_cpu_s * 1e6 / count)
+        row = (count, got.refused, got.rate, *times, *cpus)
         ratio = "" if hook == TRIVIAL else f"  {Ratio.of(got, samples[TRIVIAL])}"
         print(f"  {hook:<18}{''.join(f'{value:>8.0f}' for value in row)}{ratio}")
 

@@ -107,6 +107,15 @@ class BenchCluster(OneHostCluster):
         """End a daemon by SIGKILL."""
         self._programs.kill(name)
 
+    def cpu_s(self, name: str | None) -> float:
+        """CPU time that a daemon has used so far; 0 for none."""
+        daemon = self.daemon(name) if name else None
+        if daemon is None:
+            return 0.0
+        stat = Path(f"/proc/{daemon.process.pid}/stat").read_text()
+        user, system = stat.rpartition(")")[2].split()[11:13]
+        return (int(user) + int(system)) / os.sysconf("SC_CLK_TCK")
+
     def socket_of(self, name: str) -> Path:
         """The socket of a policyd."""
         return self.paths.run / f"{name}.sock"

@@ -7,7 +7,6 @@ the job id says and notes how long it took.
 
 from __future__ import annotations
 
-import shlex
 import shutil
 import time
 from collections.abc import Mapping
@@ -39,6 +38,7 @@ class JobTimes:
     start_ms: float
     whole_ms: float = 0.0
     hooks_ms: dict[str, float] = field(default_factory=dict)
+    core_ms: dict[str, float] = field(default_factory=dict)
 
     @property
     def added_ms(self) -> float:
@@ -81,6 +81,7 @@ class NodeBenchCluster(OneHostCluster):
             row = self._last(hook, number)
             if row["job"] != job_id or row["status"]:
                 raise LabError(f"{hook} of job {job_id}: {row}\n{self.log_text(f'slurmd-{node}')}")
+            times.core_ms[hook] = row["core_us"] / 1e3
             times.hooks_ms[hook] = (row["end"] - row["begin"]) / 1e6
         return times
 
@@ -89,12 +90,12 @@ class NodeBenchCluster(OneHostCluster):
         lines = (self.paths.etc / f"{hook}.times").read_text().splitlines(keepends=True)
         if len(lines) <= number or not lines[number].endswith("\n"):
             return {}
-        names = ("job", "variant", "begin", "end", "status")
+        names = ("job", "variant", "begin", "end", "status", "core_us")
         return dict(zip(names, map(int, lines[number].split()), strict=True))
 
     def _write_configuration(self) -> SlurmSettings:
         slurm = super()._write_configuration()
-        self._build("node_smi.c", "smi", f"-L{LIBRARY.parent}", f"-l:{LIBRARY.name}")
+        self._build("node_smi.c", "smi", f"-L{LIBRARY.parent}", f"-l:{LIBRARY.name}", "-Wl,-rpath,$ORIGIN")
         shutil.copy(LIBRARY, self.paths.etc)
         self._write_peer()
         for hook in HOOKS:
@@ -105,7 +106,9 @@ class NodeBenchCluster(OneHostCluster):
         etc = self.paths.etc
         variants = etc / f"{hook}.d"
         variants.mkdir(exist_ok=True)
-        (etc / hook).rename(variants / str(OURS))
+        # The lab's wrapper, one more shell, is for folders that differ by node: no site has it.
+        (variants / str(OURS)).symlink_to(etc / "node" / "hooks" / hook)
+        (etc / f"{hook}.env").write_text(self._variables())
         if hook != "task-prolog":
             (variants / str(PEER)).symlink_to(etc / "peer.sh")
         self._build("node_stamp.c", hook, "-static")
@@ -117,16 +120,20 @@ class NodeBenchCluster(OneHostCluster):
         etc = self.paths.etc
         shutil.copy(HERE / "node_peer.sh", etc / "peer.sh")
         (etc / "peer.sh").chmod(0o755)
+
+    def _variables(self) -> str:
+        """Where the variants find the node's things."""
+        node = f"{self.paths.root}/nodes/@"
         values: Mapping[str, object] = {
-            "NODES": self.paths.root / "nodes",
-            "SMI": etc / "smi",
-            "LD_LIBRARY_PATH": etc,
+            "FAIRWATT_AGENT_SOCKET": f"{node}/agent.sock",
+            "FAIRWATT_INBOX_DIR": f"{node}/inbox",
+            "FAIRWATT_JOB_DIR": f"{node}/jobs",
+            "FAIRWATT_FAKE_NVML": f"{node}/nvml.control",
+            "PEER_BOARDS": f"{node}/proc/driver/nvidia/gpus",
+            "PEER_SMI": self.paths.etc / "smi",
             "SLURM_CONF": self.paths.slurm_conf,
         }
-        lines = [f"export {name}={shlex.quote(str(value))}\n" for name, value in values.items()]
-        for folder in (etc, etc / "prolog.d", etc / "epilog.d"):
-            folder.mkdir(exist_ok=True)
-            (folder / "peer.conf").write_text("".join(lines))
+        return "".join(f"{name}={value}\n" for name, value in values.items())
 
     def _build(self, source: str, name: str, *options: str) -> None:
         target = self.paths.etc / name
