@@ -17,7 +17,7 @@ from fairwatt.core.call import call
 from fairwatt.core.catalogue import Catalogue
 from fairwatt.core.conf_lines import names_node, read_conf
 from fairwatt.core.config import Config
-from fairwatt.core.errors import ConfigError, DeviceError, SlurmError
+from fairwatt.core.errors import CommandError, ConfigError, DeviceError, SlurmError
 from fairwatt.prolog.mig.conf_edit import with_gres, with_gres_in_options, with_gres_lines
 from fairwatt.prolog.mig.conf_files import ConfFiles
 from fairwatt.prolog.mig.cuts import changes, is_cut
@@ -209,7 +209,18 @@ class Steps:
         return generate(begun.node, boards, spelling, "files", live=live, dev=site.dev).lines
 
     def _reconfigure(self) -> None:
+        """A slurmd that starts before slurmctld answers would try again a second later only."""
         self._command("mig.reconfigure_command")
+        deadline = time.monotonic() + self._site.config["mig.start_wait_s"]
+        while True:
+            try:
+                self._slurm.show()
+            except CommandError:
+                if time.monotonic() > deadline:
+                    raise
+                time.sleep(POLL_S)
+            else:
+                return
 
     def _start(self) -> None:
         self._command("mig.start_command")
@@ -246,14 +257,15 @@ class Steps:
             self._stay_drained(reason)
             return
         deadline = time.monotonic() + self._site.config["mig.start_wait_s"]
-        while (node := self._slurm.show()) is not None and node.is_drained:
-            if node.foreign_reason is not None:
-                self._note_foreign(node)
-                return
+        while (node := self._slurm.show()) is None or node.is_drained or not node.is_well:
+            if node is not None and node.is_drained:
+                if self._note_foreign(node):
+                    return
+                self._slurm.resume()
             if time.monotonic() > deadline:
-                raise SlurmError("it stays drained", place=self._slurm.name, value=node.reason)
-            self._slurm.resume()
-            time.sleep(POLL_S / 5)
+                value = "unknown to slurmctld" if node is None else _seen(node)
+                raise SlurmError("jobs cannot start", place=self._slurm.name, value=value)
+            time.sleep(POLL_S)  # resumed, it counts as not responding until slurmctld asked it
 
     def _stay_drained(self, reason: str) -> None:
         """A dynamic node came back drained, but without the reason."""

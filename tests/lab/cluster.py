@@ -262,6 +262,11 @@ class OneHostCluster:
         return self.paths.store
 
     @property
+    def namespace(self) -> Path:
+        """The folder of files by which a program outside enters the daemons' namespaces."""
+        return self._programs.mount_namespace.parent
+
+    @property
     def config_path(self) -> Path:
         """fairwatt.toml of policyd, collector, dashboard and of commands on the controller."""
         return self.paths.etc / "fairwatt.toml"

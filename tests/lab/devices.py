@@ -5,12 +5,13 @@ from __future__ import annotations
 
 import os
 import stat
+from collections.abc import Iterable
 from pathlib import Path
 
 from tests.fakes.machines import FakeGpu
 from tests.lab.layout import CAP_GI_PER_GPU, NodeLayout, cap_minor
 
-__all__ = ["make_devices", "make_proc"]
+__all__ = ["make_caps", "make_devices", "make_proc"]
 
 NVIDIA_MAJOR, CAPS_MAJOR = 195, 237
 MIG_MINORS_GPUS, CI_PER_GI = 8, 8
@@ -26,6 +27,16 @@ def make_devices(dev: Path, node: NodeLayout) -> None:
         for made in gpu.instances:
             for minor in (cap_minor(gpu.minor, made.gi), cap_minor(gpu.minor, made.gi, made.ci)):
                 _char(caps / f"nvidia-cap{minor}", CAPS_MAJOR, minor)
+
+
+def make_caps(dev: Path, gpu_minors: Iterable[int]) -> None:
+    """Create the capability devices that are not there of all instances that boards can have."""
+    for gpu in gpu_minors:
+        for gi in range(CAP_GI_PER_GPU):
+            for minor in (cap_minor(gpu, gi), cap_minor(gpu, gi, 0)):
+                path = dev / "nvidia-caps" / f"nvidia-cap{minor}"
+                if not path.exists():
+                    _char(path, CAPS_MAJOR, minor)
 
 
 def _char(path: Path, major: int, minor: int) -> None:

@@ -1,0 +1,119 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Scripts that stop and start a cluster's daemons by name, as systemctl does on a host.
+
+They work from outside the cluster's process namespace, and what they start dies with it.
+"""
+
+from __future__ import annotations
+
+import shlex
+import sys
+from pathlib import Path
+
+from tests.lab.cluster import OneHostCluster
+from tests.lab.nodes import LabNode
+from tests.lab.paths import REPOSITORY
+
+__all__ = ["restart_slurmctld", "slurmd_start", "slurmd_stop"]
+
+_HEAD = """\
+#!/bin/sh
+set -eu
+inside() { nsenter --mount=%(namespace)s/mnt --pid=%(namespace)s/pid --wd=/ -- "$@"; }
+# A zombie counts as gone: a test that started it itself has yet to wait for it.
+runs() {
+    [ -s %(pidfile)s ] && inside sh -c '
+        grep -qs "^State:.[^ZX]" /proc/$1/status && grep -qs "$2" /proc/$1/cmdline
+    ' sh "$(cat %(pidfile)s)" %(program)s
+}
+settle() { # settle COMMAND...: wait until it succeeds
+    tries=0
+    until "$@"; do
+        tries=$((tries + 1))
+        [ $tries -lt 500 ] || { echo "$0: $* never came true" >&2; exit 1; }
+        sleep 0.02
+    done
+}
+gone() { ! runs; }
+stop() {
+    if runs; then
+        inside sh -c 'kill $1' sh "$(cat %(pidfile)s)"
+        settle gone
+    fi
+}
+"""
+_START_SLURMD = """\
+runs && exit 0
+%(detect)s
+SLURMD_OPTIONS=
+[ ! -e %(options)s ] || . %(options)s
+eval "set -- $SLURMD_OPTIONS"
+inside env -u LD_LIBRARY_PATH -u FAIRWATT_FAKE_NVML SLURM_CONF=%(slurm_conf)s slurmd -N %(node)s "$@" </dev/null >>%(log)s 2>&1
+settle runs
+"""
+_RESTART_SLURMCTLD = """\
+stop
+inside env -u LD_LIBRARY_PATH -u FAIRWATT_FAKE_NVML SLURM_CONF=%(slurm_conf)s slurmctld </dev/null >>%(log)s 2>&1
+settle runs
+"""
+_DETECT = "PYTHONPATH=%(repository)s %(python)s -m tests.lab.autodetect %(dev)s %(file)s"
+
+
+def slurmd_stop(cluster: OneHostCluster, node: LabNode) -> Path:
+    """Write the script that ends a node's slurmd; it succeeds where none runs."""
+    return _script(node.folder / "slurmd-stop", _head(cluster, node) + "stop\n")
+
+
+def slurmd_start(
+    cluster: OneHostCluster, node: LabNode, etc: Path | None = None, options: Path | None = None
+) -> Path:
+    """Write the script that starts a node's slurmd where it does not run.
+
+    Args:
+        cluster: whose node it is.
+        node: the node.
+        etc: its own folder of Slurm's files: AutoDetect=nvml is emulated there.
+        options: file with SLURMD_OPTIONS.
+    """
+    detect = _DETECT % {
+        "repository": shlex.quote(str(REPOSITORY)),
+        "python": shlex.quote(sys.executable),
+        "dev": shlex.quote(str(cluster.paths.dev(node.name))),
+        "file": shlex.quote(str((etc or node.folder) / "fake_gpus.conf")),
+    }
+    words = {
+        "detect": detect if etc else ":",
+        "options": shlex.quote(str(options or node.folder / "no-options")),
+        "slurm_conf": shlex.quote(str((etc or cluster.paths.etc) / "slurm.conf")),
+        "node": node.name,
+        "log": shlex.quote(str(cluster.paths.log / f"slurmd-{node.name}.log")),
+    }
+    return _script(node.folder / "slurmd-start", _head(cluster, node) + _START_SLURMD % words)
+
+
+def restart_slurmctld(cluster: OneHostCluster) -> Path:
+    """Write the script that restarts slurmctld, which keeps its jobs."""
+    words = {
+        "slurm_conf": shlex.quote(str(cluster.paths.slurm_conf)),
+        "log": shlex.quote(str(cluster.paths.log / "slurmctld.log")),
+    }
+    head = _head_of(cluster, "slurmctld", cluster.paths.run / "slurmctld.pid")
+    return _script(cluster.paths.root / "slurmctld-restart", head + _RESTART_SLURMCTLD % words)
+
+
+def _head(cluster: OneHostCluster, node: LabNode) -> str:
+    return _head_of(cluster, "slurmd", cluster.paths.run / f"slurmd-{node.name}.pid")
+
+
+def _head_of(cluster: OneHostCluster, program: str, pidfile: Path) -> str:
+    return _HEAD % {
+        "namespace": cluster.namespace,
+        "pidfile": shlex.quote(str(pidfile)),
+        "program": program,
+    }
+
+
+def _script(path: Path, text: str) -> Path:
+    path.write_text(text)
+    path.chmod(0o755)
+    return path
