@@ -12,15 +12,17 @@ from fairwatt.core.errors import ConfigError
 from fairwatt.core.files import write_atomically
 from fairwatt.prolog.health.reading import Gpu, Reading
 
-__all__ = ["Baseline", "Board", "baseline_of", "read_baseline", "write_baseline"]
+__all__ = ["Baseline", "Board", "baseline_of", "read_baseline", "recorded_gpus", "write_baseline"]
 
 FILE_NAME = "baseline.json"
 
 
 class Board(msgspec.Struct, frozen=True, kw_only=True):
-    """One GPU; None: could not be read. `links`: how many NVLinks are up."""
+    """One GPU, `index` being NVML's; None: could not be read. `links`: how many NVLinks are up."""
 
     uuid: str
+    index: int
+    minor: int
     pci: str
     name: str
     links: int | None = None
@@ -56,6 +58,8 @@ def baseline_of(node: str, reading: Reading) -> Baseline:
 def _board(gpu: Gpu) -> Board:
     return Board(
         uuid=gpu.uuid,
+        index=gpu.index,
+        minor=gpu.minor,
         pci=gpu.pci,
         name=gpu.name,
         links=None if gpu.links is None else sum(link.active for link in gpu.links),
@@ -81,6 +85,18 @@ def read_baseline(folder: Path) -> Baseline | None:
             place=str(path),
             remedy="record it anew: fairwatt health baseline --write",
         ) from error
+
+
+def recorded_gpus(folder: Path) -> tuple[Gpu, ...]:
+    """Return the baseline's boards without their parts; none where it cannot be read."""
+    try:
+        baseline = read_baseline(folder)
+    except ConfigError:  # the reading says so
+        return ()
+    return tuple(
+        Gpu(uuid=each.uuid, index=each.index, minor=each.minor, pci=each.pci, name=each.name)
+        for each in (baseline.boards if baseline else ())
+    )
 
 
 def write_baseline(folder: Path, baseline: Baseline) -> Path:

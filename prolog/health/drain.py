@@ -101,10 +101,13 @@ def decide(
     record = Record(yielded=record.yielded)
     for finding in wanted:
         if finding.key not in record.yielded:
-            failed = prolog_failed_ms is not None and now_ms - prolog_failed_ms
-            slurms = view.reason == SLURMS_OWN and 0 <= failed < PROLOG_PATIENCE_MS
-            return _begin(finding, record, view, others, limit, now_ms, slurms=bool(slurms))
+            slurms = view.reason == SLURMS_OWN and _is_recent(prolog_failed_ms, now_ms)
+            return _begin(finding, record, view, others, limit, now_ms, slurms=slurms)
     return Step(record=record, drain="yielded" if wanted else "")
+
+
+def _is_recent(failed_ms: int | None, now_ms: int) -> bool:
+    return failed_ms is not None and now_ms - failed_ms < PROLOG_PATIENCE_MS
 
 
 def _begin(

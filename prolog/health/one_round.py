@@ -14,11 +14,12 @@ import msgspec
 
 from fairwatt.core.unix_socket import ask_line
 from fairwatt.core.verdict import Finding, Holder, Verdict, state_of
+from fairwatt.prolog.health.baseline import recorded_gpus
 from fairwatt.prolog.health.history import History
 from fairwatt.prolog.health.memory import MemoryFile
 from fairwatt.prolog.health.read_kernel import Position
 from fairwatt.prolog.health.read_nvml import NvmlReader
-from fairwatt.prolog.health.reading import NVML_PARTS, Reading
+from fairwatt.prolog.health.reading import NVML_PARTS, Gpu, Reading
 from fairwatt.prolog.health.round import HostReader, Round
 from fairwatt.prolog.health.settings import HealthSettings
 from fairwatt.prolog.health.spec import CheckSpec
@@ -68,7 +69,7 @@ def one_reading(settings: HealthSettings, specs: Iterable[CheckSpec]) -> Reading
 def _filled(settings: HealthSettings, started: Round) -> bool:
     """Have NVML fill the round's draft; say whether it did so in time."""
     events: queue.SimpleQueue[Event] = queue.SimpleQueue()
-    reader = NvmlReader(settings.proc_root, MemoryFile(settings.folder).memory.boards)
+    reader = NvmlReader(settings.proc_root, _known(settings))
     Runner("nvml", events).submit(partial(reader.read, started.draft))
     try:
         return events.get(timeout=PATIENCE_S).error is None
@@ -76,9 +77,12 @@ def _filled(settings: HealthSettings, started: Round) -> bool:
         return False
 
 
+def _known(settings: HealthSettings) -> tuple[Gpu, ...]:
+    return MemoryFile(settings.folder).memory.boards or recorded_gpus(settings.folder)
+
+
 def _host(settings: HealthSettings) -> HostReader:
-    memory = MemoryFile(settings.folder).memory
-    host = HostReader(settings, Position(), (), memory.boards)
+    host = HostReader(settings, Position(), (), _known(settings))
     with contextlib.suppress(OSError, ValueError, KeyError, TypeError, msgspec.ValidationError):
         answer = json.loads(ask_line(settings.agent_socket, b'{"v":1,"verb":"status"}\n', AGENT_S))
         host.holders = msgspec.convert(answer["health"]["holders"], tuple[Holder, ...])

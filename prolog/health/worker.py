@@ -29,6 +29,7 @@ from fairwatt.core.verdict import (
     encode_verdict,
     state_of,
 )
+from fairwatt.prolog.health.baseline import recorded_gpus
 from fairwatt.prolog.health.drain import stamped
 from fairwatt.prolog.health.history import History
 from fairwatt.prolog.health.memory import Memory, MemoryFile
@@ -61,8 +62,9 @@ class HealthWorker:
         self._slurm = Runner("slurm", self._events)
         self._file = MemoryFile(settings.folder)
         memory = self._file.memory
-        self._reader = NvmlReader(settings.proc_root, memory.boards)
-        self._host = HostReader(settings, memory.position, memory.xids, memory.boards)
+        boards = memory.boards or recorded_gpus(settings.folder)
+        self._reader = NvmlReader(settings.proc_root, boards)
+        self._host = HostReader(settings, memory.position, memory.xids, boards)
         self._history = History(settings.confirm_rounds, settings.heal_rounds, memory.since)
         self._warden = Warden(
             SlurmNode(settings.node, str(settings.slurm_conf)),
