@@ -31,6 +31,8 @@ IDLE_PERMILLE = 50
 """Below this utilisation a GPU has nothing to do."""
 LIKE_PERMILLE = 100
 """So far from the peers' median utilisation may a GPU's be for its power to be compared."""
+NEWEST_STEPS = 2016
+"""So many steps of a long run are judged, a week of five minutes: it is done again and again."""
 SHORTEST_STEP_MS = 10_000
 LONGEST_STEP_MS = 300_000
 
@@ -128,9 +130,14 @@ class _Line:
 
 
 def judge_run(windows: Mapping[Rank, Sequence[Window]]) -> RunPace:
-    """Judge a run by the windows of its ranks, in any order."""
+    """Judge a run by the windows of its ranks, in any order; of a long run by the newest."""
     step_ms = step_ms_of(window for rows in windows.values() for window in rows)
-    lines = {rank: _line(rank, rows, step_ms) for rank, rows in windows.items()}
+    ends = (window.t1_ms for rows in windows.values() for window in rows)
+    from_ms = max(ends, default=0) - NEWEST_STEPS * step_ms
+    lines = {
+        rank: _line(rank, [window for window in rows if window.t0_ms >= from_ms], step_ms)
+        for rank, rows in windows.items()
+    }
     kinds: dict[str, dict[Rank, _Line]] = {}
     for rank, line in lines.items():
         kinds.setdefault(rank.kind, {})[rank] = line

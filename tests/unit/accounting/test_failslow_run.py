@@ -134,6 +134,15 @@ class TestByHand:
         assert pace.state is Pace.HEALTHY
         assert pace.ranks[0].steps == 6
 
+    def test_of_a_long_run_the_newest_week_is_judged(self):
+        """2,016 windows of 5 min are a week; the slow ones lie before it, or half before it."""
+        early = [windows(steps=2030, clock=lambda s: 700 if s < 14 else 1400)]
+        assert judge_run(run_of(*early, *[windows(steps=2030)] * 2)).state is Pace.HEALTHY
+        later = [windows(steps=2030, clock=lambda s: 700 if s < 28 else 1400)]
+        pace = judge_run(run_of(*later, *[windows(steps=2030)] * 2))
+        assert (pace.steps, pace.ranks[0].slow_steps) == (2016, 14)
+        assert pace.ranks[0].from_ms == 14 * STEP
+
     def test_the_step_is_the_usual_window(self):
         lengths = [300_000, 299_600, 300_400, 12_000, 120_000, 300_000]
         assert step_ms_of(Window(0, ms, None, None, None) for ms in lengths) == 300_000
