@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Doctor's questions about the submit side: policyd, the hook file, slurm.conf."""
+"""Doctor's questions about the submit side: policyd, the hook file, slurm.conf, and around."""
 
 from __future__ import annotations
 
@@ -17,6 +17,7 @@ from fairwatt.core.errors import CommandError, PolicyError
 from fairwatt.core.host import is_expected
 from fairwatt.core.slurm import SlurmClient
 from fairwatt.core.unix_socket import ask_line
+from fairwatt.slurm_plugins import checks_around
 
 __all__ = ["HOOK", "checks"]
 
@@ -91,6 +92,19 @@ def _plugin(config: Config) -> list[Finding]:
     return [Finding(f"JobSubmitPlugins is {plugins!r}: the hook is not called", remedy)]
 
 
+def _policy(config: Config) -> list[Finding]:
+    folder = _slurm_conf_dir(config)
+    return checks_around.policy(config, folder / SETTINGS_NAME if folder else None)
+
+
+def _updater(_: Config) -> list[Finding]:
+    return checks_around.updater()
+
+
+def _client_filter(config: Config) -> list[Finding]:
+    return checks_around.client_filter(_slurm_conf(config))
+
+
 def _decisions(config: Config) -> list[Finding]:
     """Decisions go to the collector within seconds; what waits for hours will not go by itself."""
     folder = Path(config["policyd.journal_dir"] or os.devnull)
@@ -119,10 +133,15 @@ def _ping(path: str) -> dict[str, Any]:
     return answer
 
 
-def _slurm_conf_dir(config: Config) -> Path | None:
+def _slurm_conf(config: Config) -> Path | None:
     named = config["site.slurm_conf"] or os.environ.get("SLURM_CONF")
     candidates = [Path(named)] if named else list(DEFAULT_SLURM_CONFS)
-    return next((path.parent for path in candidates if path.exists()), None)
+    return next((path for path in candidates if path.exists()), None)
+
+
+def _slurm_conf_dir(config: Config) -> Path | None:
+    path = _slurm_conf(config)
+    return path.parent if path else None
 
 
 def _on_controllers(run: Callable[[Config], list[Finding]]) -> Callable[[Config], list[Finding]]:
@@ -155,4 +174,7 @@ checks: list[Check] = [
     Check("submit.decisions", _on_controllers(_decisions)),
     Check("submit.hook", _on_controllers(_hook)),
     Check("submit.plugin", _on_controllers(_plugin)),
+    Check("submit.policy", _on_controllers(_policy)),
+    Check("submit.updater", _on_controllers(_updater)),
+    Check("submit.client_filter", _client_filter),
 ]

@@ -13,11 +13,10 @@ from fairwatt.core.errors import PolicyError
 from fairwatt.core.records import GpuAsk, JobRequest
 from fairwatt.slurm_plugins.policy_file import PolicyFile, inspect_policy, read_policy
 from fairwatt.slurm_plugins.policy_show import changed_options
-from fairwatt.slurm_plugins.rule import ActiveRule
 from fairwatt.slurm_plugins.site import Site
 from fairwatt.slurm_plugins.words import Vocabulary
 
-__all__ = ["Problem", "check_policy", "try_rules"]
+__all__ = ["Problem", "check_policy", "judges_cpu_jobs", "try_rules"]
 
 
 class Problem(msgspec.Struct, frozen=True, kw_only=True):
@@ -52,6 +51,15 @@ def try_rules(policy: PolicyFile, site: Site) -> None:
         raise PolicyError(text, place=policy.place, remedy="mend the rule or switch it off")
 
 
+def judges_cpu_jobs(policy: PolicyFile) -> list[str]:
+    """The rules for jobs without GPUs that the site itself has switched on."""
+    return [
+        rule.name
+        for rule in policy.rules
+        if rule.mode != "off" and rule.spec.cpu_jobs and rule.spec.mode == "off"
+    ]
+
+
 def _failures(policy: PolicyFile, site: Site) -> Iterator[str]:
     """One line for each rule that raises."""
     requests = tuple(_trials(site))
@@ -62,8 +70,16 @@ def _failures(policy: PolicyFile, site: Site) -> Iterator[str]:
             try:
                 rule.spec.judge(request, site, rule.options)
             except Exception as error:
-                yield f"rule {rule.name} fails on {request}: {type(error).__name__}: {error}"
+                told = f"{type(error).__name__}: {error}"
+                yield f"rule {rule.name} fails on {_shown(request)}: {told}"
                 break
+
+
+def _shown(request: JobRequest) -> str:
+    """What of a request is not the default."""
+    default = msgspec.to_builtins(JobRequest())
+    changed = {k: v for k, v in msgspec.to_builtins(request).items() if v != default[k]}
+    return ", ".join(f"{name}={value}" for name, value in changed.items()) or "an empty request"
 
 
 def _trials(site: Site) -> Iterator[JobRequest]:
@@ -84,11 +100,11 @@ def _unusual(policy: PolicyFile) -> Iterator[str]:
     for rule in policy.rules:
         if rule.mode == "off" and changed_options(rule):
             yield f"{policy.place}: rules.{rule.name} has options but is off: set mode"
-        if rule.mode != "off" and rule.spec.cpu_jobs and _is_limit(rule):
-            yield (
-                f"{policy.place}: rules.{rule.name} also judges jobs without GPUs: "
-                'the hook sends them only with jobs = "all" in fairwatt_hook.lua'
-            )
+    for name in judges_cpu_jobs(policy):
+        yield (
+            f"{policy.place}: rules.{name} also judges jobs without GPUs: "
+            'the hook sends them only with jobs = "all" in fairwatt_hook.lua'
+        )
 
 
 def _unknown_words(policy: PolicyFile, site: Site) -> Iterator[str]:
@@ -98,8 +114,3 @@ def _unknown_words(policy: PolicyFile, site: Site) -> Iterator[str]:
         for member in members:
             if vocabulary.read(member).unknown:
                 yield f"{policy.place}: words.{word}: {member} is no GPU type or word known here"
-
-
-def _is_limit(rule: ActiveRule) -> bool:
-    """Whether the site itself has switched the rule on."""
-    return rule.spec.mode == "off"

@@ -35,9 +35,11 @@ from fairwatt.slurm_plugins.engine import Decision, Policy, decide
 from fairwatt.slurm_plugins.facts import ChildReader
 from fairwatt.slurm_plugins.lineserver import LineServer
 from fairwatt.slurm_plugins.memo import Memo, Remembered
-from fairwatt.slurm_plugins.policy_file import load_policy
+from fairwatt.slurm_plugins.policy_check import try_rules
+from fairwatt.slurm_plugins.policy_file import PolicyFile, load_policy
 from fairwatt.slurm_plugins.refresher import Refresher
 from fairwatt.slurm_plugins.rule import ActiveRule
+from fairwatt.slurm_plugins.site import Site
 
 __all__ = ["Journal", "PolicyDaemon", "Settings", "read_settings", "serve"]
 
@@ -66,9 +68,14 @@ class Journal(Protocol):
 class Settings:
     """What the daemon works by, read whole before it replaces what is in use."""
 
-    rules: tuple[ActiveRule, ...]
+    policy: PolicyFile
     refresh_s: int
     catalogue_dir: str | None
+
+    @property
+    def rules(self) -> tuple[ActiveRule, ...]:
+        """The rules in order."""
+        return self.policy.rules
 
     @property
     def max_age_s(self) -> float:
@@ -76,15 +83,18 @@ class Settings:
         return float(STALE_AFTER * self.refresh_s)
 
 
-def read_settings(config: Config) -> Settings:
-    """Read the policy file.
+def read_settings(config: Config, site: Site | None = None) -> Settings:
+    """Read the policy file; where a site is known, each rule is tried on it before any real job.
 
     Raises:
         ConfigError: it is wrong.
-        PolicyError: a site's rule cannot be used.
+        PolicyError: a site's rule cannot be used, or a rule raises on a trial request.
     """
+    policy = load_policy(Path(config["policyd.policy_file"]))
+    if site is not None:
+        try_rules(policy, site)
     return Settings(
-        load_policy(Path(config["policyd.policy_file"])).rules,
+        policy,
         refresh_s=config["policyd.refresh_s"],
         catalogue_dir=config["site.catalogue_dir"] or None,
     )
@@ -233,6 +243,7 @@ def serve(config: Config, path: Path | None = None) -> None:
         journal.start()
     refresher.start()
     refresher.wait_first(FIRST_FACTS_S)
+    _report_failing_rules(settings, refresher.snapshot.site)
     server = LineServer(path or Path(config["policyd.socket"]), daemon.answer)
     _on_signals(server, Reloader(daemon, server.call_soon))
     _quieten_gc()
@@ -247,6 +258,15 @@ def serve(config: Config, path: Path | None = None) -> None:
         if journal is not None:
             journal.stop()
     _log.info("policyd ended")
+
+
+def _report_failing_rules(settings: Settings, site: Site | None) -> None:
+    """At the start no good policy can stay: a rule that fails meets jobs as its `fail` says."""
+    try:
+        if site is not None:
+            try_rules(settings.policy, site)
+    except PolicyError as error:
+        _log.error("%s", error)
 
 
 class Reloader:
@@ -272,7 +292,8 @@ class Reloader:
         """Read now; a broken configuration is reported and the last good one stays."""
         with self._one_at_a_time:
             try:
-                settings = read_settings(config_module.load(config_module.find()))
+                site = self._daemon.refresher.snapshot.site
+                settings = read_settings(config_module.load(config_module.find()), site)
             except (ConfigError, PolicyError) as error:
                 _log.error("configuration not taken over, the last good one stays: %s", error)
                 return
@@ -298,15 +319,14 @@ def _hurry() -> None:
     """Go before others on a busy host, where that is allowed: slurmctld holds its locks for us.
 
     The answering thread most; then the other threads of now, since one that is left without a
-    core while it holds the interpreter's lock would hold up the answering one. Children are
-    ordinary processes. The kernel takes a core away from real-time threads that never wait
-    (sched_rt_runtime_us).
+    core while it holds the interpreter's lock would hold up the answering one. That includes
+    starting a child, which is as quick until it makes itself an ordinary process (facts.py). The
+    kernel takes a core away from real-time threads that never wait (sched_rt_runtime_us).
     """
-    policy = os.SCHED_RR | os.SCHED_RESET_ON_FORK
     try:
         for thread in Path("/proc/self/task").iterdir():
-            priority = 2 if int(thread.name) == threading.get_native_id() else 1
-            os.sched_setscheduler(int(thread.name), policy, os.sched_param(priority))
+            os.sched_setscheduler(int(thread.name), os.SCHED_RR, os.sched_param(1))
+        os.sched_setscheduler(0, os.SCHED_RR | os.SCHED_RESET_ON_FORK, os.sched_param(2))
     except OSError:
         with contextlib.suppress(OSError):
             os.nice(NICE_STEP)

@@ -22,7 +22,7 @@ from fairwatt.core.catalogue import load_catalogue
 from fairwatt.core.config import Config
 from fairwatt.core.errors import CommandError, FairwattError
 from fairwatt.core.gres import Spelling
-from fairwatt.core.notify import ready
+from fairwatt.core.notify import notify, ready
 from fairwatt.core.slurm import SlurmClient, spelling_of_version
 from fairwatt.slurm_plugins import facts
 from fairwatt.slurm_plugins.engine import Policy
@@ -42,9 +42,12 @@ from fairwatt.slurm_plugins.widening import (
     waits_since,
 )
 
-__all__ = ["Outcome", "Queue", "Updater", "from_config", "pass_safely", "serve"]
+__all__ = ["FAILING", "Outcome", "Queue", "Updater", "from_config", "pass_safely", "serve"]
 
 _log = logging.getLogger(__name__)
+
+FAILING = "no job is changed for now"
+"""How log and status begin while passes fail."""
 
 MAX_REMEMBERED = 10_000
 REST_S = 300
@@ -217,25 +220,31 @@ def serve(config: Config) -> None:
     stop = threading.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda _number, _frame: stop.set())
-    ready(f"looks at the queue every {config['updater.interval_s']:g} s")
+    at_work = f"looks at the queue every {config['updater.interval_s']:g} s"
+    ready(at_work)
     _log.info("updater started")
     failing = False
     while not stop.is_set():
-        failing = pass_safely(updater, failing)
+        failing = pass_safely(updater, failing, at_work)
         stop.wait(config["updater.interval_s"])
     _log.info("updater ended")
 
 
-def pass_safely(updater: Updater, failing: bool) -> bool:
-    """Make a pass; say once when it cannot be made, and when it can again. True: it failed."""
+def pass_safely(updater: Updater, failing: bool, at_work: str = "") -> bool:
+    """Make a pass; say once when it cannot be made, and when it can again. True: it failed.
+
+    `at_work` is the service's status while all is well.
+    """
     try:
         updater.run_pass()
     except (FairwattError, msgspec.MsgspecError) as error:
         if not failing:
-            _log.warning("no job is changed for now: %s", error)
+            _log.warning("%s: %s", FAILING, error)
+            notify(f"STATUS={FAILING}: {' '.join(str(error).split())}")
         return True
     if failing:
         _log.info("jobs are looked at again")
+        notify(f"STATUS={at_work}")
     return False
 
 

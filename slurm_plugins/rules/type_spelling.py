@@ -44,7 +44,8 @@ def type_spelling(request: JobRequest, site: Site, _: Options | None = None) -> 
 
 def _without_words(request: JobRequest, site: Site) -> Outcome:
     words = {ask.type for ask in wanted(request) if ask.type in WORDS} - site.types.keys()
-    if not words:
+    # For --gpus-per-task=gpu:4gb:1 clients since 23.11 send `gpu:gpu=4`: nobody meant four.
+    if not words or any(ask.level == "task" for ask in wanted(request) if ask.type in words):
         return Outcome(request)
     changed = retyped(request, dict.fromkeys(words))
     told = FW309.note(

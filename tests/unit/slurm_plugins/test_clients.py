@@ -92,6 +92,11 @@ class TestTheWordGpuTwice:
         assert out.edits["tres_per_job"] == "gres/gpu:2"
         assert out.say[0].startswith("fairwatt FW309: gpu:gpu:2 -> gpu:2: ")
 
+    def test_but_per_task_it_is_refused_since_clients_change_the_rest(self):
+        """24.11 makes this of `--gpus-per-task=gpu:4gb:1`."""
+        out = decide({"tres_per_task": "gres/gpu:gpu=4"}, POLICY, spelling=SLASH)
+        assert "FW302: no GPU type gpu" in out.say[0]
+
     @pytest.mark.parametrize(("text", "given"), [("gpu:a100:2", "a100:2"), ("gpu:2", "2")])
     def test_the_step_of_srun_would_say_it_again(self, text, given):
         accepted, [(code, said)] = own({"tres_per_job": f"gres/gpu:{text}", "client": "srun"})

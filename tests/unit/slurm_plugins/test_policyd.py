@@ -13,9 +13,11 @@ import pytest
 
 from fairwatt.core import config as config_module
 from fairwatt.core.errors import CommandError, PolicyError
+from fairwatt.slurm_plugins import policy_file, rulebook
 from fairwatt.slurm_plugins.lineserver import MAX_LINE_BYTES, LineServer
 from fairwatt.slurm_plugins.policyd import PolicyDaemon, Reloader, read_settings
 from fairwatt.slurm_plugins.refresher import Refresher
+from fairwatt.slurm_plugins.rule import RuleSpec
 from tests.fakes.sites import demo
 
 FACTS = demo().facts
@@ -240,6 +242,28 @@ class TestPolicyDaemon:
         assert "memory_fitt" in caplog.text
         assert "the last good one stays" in caplog.text
         assert daemon.answer(compact(QUERY)) == off
+
+    def test_reload_keeps_the_good_one_when_a_rule_of_the_site_fails_on_a_trial(
+        self, daemon, tmp_path, monkeypatch, caplog
+    ):
+        def broken(request, site, options):
+            return 1 / (request.min_nodes or 0)
+
+        spec = RuleSpec("ours", "Fails.", broken, mode="enforce")
+        known = {**rulebook.known_rules(), "ours": spec}
+        monkeypatch.setattr(policy_file, "known_rules", lambda: known)
+        write(tmp_path / "fairwatt.toml", policy_file=tmp_path / "policy.toml")
+        (tmp_path / "policy.toml").write_text("")
+        monkeypatch.setenv("FAIRWATT_CONFIG", str(tmp_path / "fairwatt.toml"))
+        good = daemon.answer(compact(QUERY))
+        with caplog.at_level(logging.ERROR):
+            Reloader(daemon, lambda task: task()).read()
+        assert "not taken over, the last good one stays" in caplog.text
+        assert "rule ours fails on an empty request: ZeroDivisionError" in caplog.text
+        assert daemon.answer(compact(QUERY)) == good
+        (tmp_path / "policy.toml").write_text('[rules.ours]\nmode = "off"\n')
+        Reloader(daemon, lambda task: task()).read()
+        assert daemon._settings.rules[-1].mode == "off"
 
     def test_a_reload_runs_in_its_own_thread_and_replaces_between_requests(
         self, daemon, tmp_path, monkeypatch
