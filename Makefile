@@ -74,6 +74,10 @@ fuzz: setup ## coverage-guided fuzzing of grammar, decisions and hook (FUZZ_S=60
 bench-policyd: setup ## policyd with 10,000 nodes and 200 partitions: time of a decision, memory
 	@$(PYTHON) -m tests.bench.bench_policyd
 
+.PHONY: bench-node
+bench-node: setup ## what the hooks add to a job beside a bash peer, what the agent takes (RELEASE=22.05)
+	@$(PYTHON) -m tests.bench.bench_node $(if $(RELEASE),--release $(RELEASE))
+
 .PHONY: clean
 clean: ## remove what set-up and tests made in this folder
 	rm -rf $(VENV) .typecheck build dist *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis

@@ -9,11 +9,14 @@ from __future__ import annotations
 
 import shutil
 import time
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from fairwatt.accounting.agent.segments import read_entries
 from fairwatt.core.call import call
+from fairwatt.core.events import Event, RunEnded, RunStarted
+from fairwatt.core.segments import segment_numbers, segment_path
 from tests.fakes.nvml_control import LIBRARY
 from tests.lab.cluster import OneHostCluster
 from tests.lab.hooks import PACKAGE_NODE_HOOKS
@@ -85,17 +88,40 @@ class NodeBenchCluster(OneHostCluster):
             times.hooks_ms[hook] = (row["end"] - row["begin"]) / 1e6
         return times
 
+    def check_accounted(self, jobs: int) -> None:
+        """Make sure that our hooks did their work: the journals have both ends of so many jobs.
+
+        Raises:
+            LabError: they have not.
+        """
+        ids = {row["job"] for row in self._rows("prolog") if row["variant"] == OURS}
+        starts, ends = set(), set()
+        for node, _ in PLACES:
+            for event in _events(self.nodes[node].spool_dir / "journal"):
+                if isinstance(event, RunStarted):
+                    starts.add(event.job_id)
+                elif isinstance(event, RunEnded) and event.closed_by == "epilog":
+                    ends.add(event.job_id)
+        if len(ids) < jobs or ids - starts or ids - ends:
+            text = f"{len(ids)} jobs, {len(ids & starts)} starts, {len(ids & ends)} ends accounted"
+            raise LabError(f"{text}\n{self.log_text('agent-mig01')}")
+
+    def _rows(self, hook: str) -> list[dict[str, int]]:
+        names = ("job", "variant", "begin", "end", "status", "core_us")
+        lines = (self.paths.etc / f"{hook}.times").read_text().splitlines(keepends=True)
+        whole = [line.split() for line in lines if line.endswith("\n")]
+        return [dict(zip(names, map(int, words), strict=True)) for words in whole]
+
     def _last(self, hook: str, number: int) -> dict[str, int]:
         """The hook's line of the `number`th job (from 0), empty while it is not there."""
-        lines = (self.paths.etc / f"{hook}.times").read_text().splitlines(keepends=True)
-        if len(lines) <= number or not lines[number].endswith("\n"):
-            return {}
-        names = ("job", "variant", "begin", "end", "status", "core_us")
-        return dict(zip(names, map(int, lines[number].split()), strict=True))
+        rows = self._rows(hook)
+        return rows[number] if len(rows) > number else {}
 
     def _write_configuration(self) -> SlurmSettings:
         slurm = super()._write_configuration()
-        self._build("node_smi.c", "smi", f"-L{LIBRARY.parent}", f"-l:{LIBRARY.name}", "-Wl,-rpath,$ORIGIN")
+        self._build(
+            "node_smi.c", "smi", f"-L{LIBRARY.parent}", f"-l:{LIBRARY.name}", "-Wl,-rpath,$ORIGIN"
+        )
         shutil.copy(LIBRARY, self.paths.etc)
         self._write_peer()
         for hook in HOOKS:
@@ -138,3 +164,10 @@ class NodeBenchCluster(OneHostCluster):
     def _build(self, source: str, name: str, *options: str) -> None:
         target = self.paths.etc / name
         call(["cc", "-O2", "-o", str(target), str(HERE / source), *options], timeout_s=60)
+
+
+def _events(journal: Path) -> Iterator[Event]:
+    for number in segment_numbers(journal):
+        for entry in read_entries(segment_path(journal, number)):
+            if entry.event is not None:
+                yield entry.event
