@@ -23,6 +23,14 @@ CHILD_TIMEOUT_S = 60.0
 CHUNK_NODES = 250
 _CLOSED = "]}"
 
+# policyd's threads go before others, and so would their child; reading JSON can wait.
+_PROGRAM = """\
+import os, sys
+os.sched_setscheduler(0, os.SCHED_OTHER, os.sched_param(0))
+from fairwatt.slurm_plugins.facts import main
+sys.exit(main(sys.argv))
+"""
+
 
 def from_slurm(slurm_conf: str | None, backend: str = "auto") -> Facts:
     """Ask slurmctld for nodes, partitions and reservations; `backend` as site.slurm_backend.
@@ -46,8 +54,7 @@ class ChildReader:
     """
 
     def __init__(self, slurm_conf: str | None, backend: str = "auto") -> None:
-        module = "fairwatt.slurm_plugins.facts"
-        self._argv = [sys.executable, "-m", module, slurm_conf or "", backend]
+        self._argv = [sys.executable, "-c", _PROGRAM, slurm_conf or "", backend]
         self._text = ""
         self._facts = Facts((), ())
 

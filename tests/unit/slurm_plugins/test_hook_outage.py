@@ -48,6 +48,12 @@ def test_a_frozen_policyd_costs_one_deadline_in_each_pause_which_doubles_to_30_s
     assert sum(far.waited) <= 0.010 * len(tries)
 
 
+def test_an_answer_that_is_there_counts_though_slurmctld_was_held_up_itself(hook, far):
+    far.step = 0.020  # each look at the clock is twice the deadline later
+    out = hook.submit({"tres_per_node": "gres:gpu:A100:1", "std_in": "x"}, {})
+    assert out.fields["tres_per_node"] == "gres:gpu:a100:1"
+
+
 def test_while_paused_no_call_touches_the_socket_and_success_ends_the_pauses(hook, far):
     far.fault = "absent"
     hook.submit({"tres_per_node": "gres:gpu:1"})
