@@ -8,12 +8,17 @@ import re
 from collections.abc import Mapping
 from pathlib import Path
 
+from fairwatt.core.call import call
 from fairwatt.core.config import Config
 from fairwatt.core.doctor import Check, Finding
 from fairwatt.core.errors import CommandError
 from fairwatt.core.slurm import SlurmClient
 
 __all__ = ["HOOKS", "checks", "runs"]
+
+HOOK_PYTHON = "/usr/bin/python3"
+"""What the hooks run: slurmd gives them no PATH, and a virtual environment may be closed."""
+_PROBE = "import sys; print(sys.version_info[0], f'{sys.version_info[1]:02}')"
 
 HOOKS = {"Prolog": "prolog", "Epilog": "epilog", "TaskProlog": "task-prolog"}
 """Key of slurm.conf and the name of our hook for it."""
@@ -29,6 +34,20 @@ def _files(config: Config) -> list[Finding]:
         for name in HOOKS.values()
         if not os.access(folder / name, os.R_OK | os.X_OK)
     ]
+
+
+def _python(config: Config) -> list[Finding]:
+    if _folder(config) is None:
+        return []
+    try:
+        done = call([HOOK_PYTHON, "-I", "-S", "-c", _PROBE], timeout_s=10)
+    except CommandError as error:
+        problem = f"the hooks cannot run {HOOK_PYTHON}: {error}"
+    else:
+        if done.stdout.split() >= ["3", "09"]:
+            return []
+        problem = f"{HOOK_PYTHON} is older than 3.9"
+    return [Finding(problem, "install Python; until then jobs run, but are not accounted")]
 
 
 def _slurm_conf(config: Config) -> list[Finding]:
@@ -63,5 +82,6 @@ def _folder(config: Config) -> Path | None:
 
 checks: list[Check] = [
     Check("prolog.files", _files),
+    Check("prolog.python", _python),
     Check("prolog.slurm_conf", _slurm_conf),
 ]

@@ -22,17 +22,26 @@ from fairwatt.core.gres import Gres, parse_node_gres
 from fairwatt.core.gres_conf import GresConf, expand_files
 
 __all__ = [
+    "Counts",
+    "MPS_VARIABLE",
+    "WHOLE",
     "ASSUMED",
     "Part",
     "corrected",
     "mps_part",
     "parts_of_job",
-    "shards_of_node",
+    "counts_of_node",
     "with_part",
 ]
 
 ASSUMED = "assumed-share"
 """How a run is mapped whose part of a shared board slurmctld has not told yet."""
+
+MPS_VARIABLE = "CUDA_MPS_ACTIVE_THREAD_PERCENTAGE"
+"""Slurm sets it for MPS jobs and for no others."""
+
+Counts = Mapping[str, Sequence[int]]
+"""By kind (shard, mps): into how many parts the GPU at each position is cut; 0: not at all."""
 
 _SHARED = ("shard", "mps")
 _NODE_LINE = re.compile(r"^[ ]+Nodes=(\S+) CPU_IDs=\S* Mem=\d+ GRES=(\S*)", re.MULTILINE)
@@ -49,10 +58,10 @@ class Part(NamedTuple):
 WHOLE = Part(1, 1)
 
 
-def shards_of_node(
+def counts_of_node(
     lines: Iterable[ConfLine], node: str, gres: GresConf | None, boards: int
-) -> list[int]:
-    """Return how many shards the GPU at each position is cut into, from gres.conf's lines.
+) -> Counts:
+    """Return into how many shards, and MPS parts, gres.conf's lines cut the GPU at each position.
 
     A Count= without File= is spread over all GPUs, the remainder to the last, as Slurm does.
 
@@ -60,18 +69,18 @@ def shards_of_node(
         ConfigError: a host list or count that cannot be read.
     """
     positions = gres.positions if gres is not None else ()
-    shards = [0] * (len(positions) or boards)
+    counts = {name: [0] * (len(positions) or boards) for name in _SHARED}
     place_of = {device.files[0]: place for place, device in enumerate(positions) if device.files}
     for line in lines:
-        if line.values.get("name", "").lower() != "shard":
-            continue
-        if "nodename" in line.values and not names_node(line, node):
+        name = line.values.get("name", "").lower()
+        if name not in counts or ("nodename" in line.values and not names_node(line, node)):
             continue
         files = expand_files(line.values.get("file", ""))
-        places = [place_of[name] for name in files if name in place_of] or range(len(shards))
-        for place, count in zip(places, _spread(_count(line), len(places)), strict=True):
-            shards[place] = count
-    return shards
+        places = [place_of[file] for file in files if file in place_of]
+        over = places or range(len(counts[name]))
+        for place, count in zip(over, _spread(_count(line), len(over)), strict=True):
+            counts[name][place] = count
+    return counts
 
 
 def _count(line: ConfLine) -> int:
@@ -93,14 +102,17 @@ def _spread(count: int, over: int) -> list[int]:
 
 
 def mps_part(env: Mapping[str, str]) -> Part | None:
-    """Return the part that MPS limits a job to, None for a job without MPS."""
-    text = env.get("CUDA_MPS_ACTIVE_THREAD_PERCENTAGE", "")
+    """Return the part that MPS limits a job to, None where that is not told.
+
+    slurmd tells 0 where it does not find the GPU's count (22.05 to 26.05).
+    """
+    text = env.get(MPS_VARIABLE, "")
     if not (text.isascii() and text.isdigit() and 0 < int(text[:9]) <= 100):
         return None
     return Part(int(text), 100)
 
 
-def parts_of_job(text: str, node: str, shards: Sequence[int]) -> dict[int, Part] | None:
+def parts_of_job(text: str, node: str, counts: Counts) -> dict[int, Part] | None:
     """Return the part of each GPU position that a job holds here, from `scontrol show job -d`.
 
     None where the text does not say it beyond doubt. A job's name may hold line breaks, so only
@@ -109,14 +121,14 @@ def parts_of_job(text: str, node: str, shards: Sequence[int]) -> dict[int, Part]
     Args:
         text: what scontrol printed.
         node: Slurm's name of this node.
-        shards: how many shards each position is cut into.
+        counts: into how many parts each position is cut.
     """
     lines = [gres for nodes, gres in _NODE_LINE.findall(text) if _names(nodes, node)]
     if len(lines) != 1 or text.count("JOB_GRES=") != 1:
         return None
     try:
         items = parse_node_gres(lines[0])
-        parts = [part for item in items for part in _parts(item, shards)]
+        parts = [part for item in items for part in _parts(item, counts)]
     except (GrammarError, ValueError, IndexError):
         return None
     return dict(parts) if parts and len(dict(parts)) == len(parts) else None
@@ -129,13 +141,13 @@ def _names(hostlist: str, node: str) -> bool:
         return False
 
 
-def _parts(item: Gres, shards: Sequence[int]) -> list[tuple[int, Part]]:
+def _parts(item: Gres, counts: Counts) -> list[tuple[int, Part]]:
     if item.is_gpu:
         return [(position, WHOLE) for position in item.indices]
     if item.name not in _SHARED:
         return []
     if item.indices:  # Slurm before 23.11 names the boards, not how much of each
-        total = sum(shards[position] for position in item.indices)
+        total = sum(counts[item.name][position] for position in item.indices)
         return [(position, Part(item.count, total)) for position in item.indices if total]
     told = [_PART.fullmatch(word) for suffix in item.suffixes for word in suffix.split(",")]
     pairs = [(int(match[1]), int(match[2])) for match in told if match]

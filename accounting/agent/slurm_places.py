@@ -18,12 +18,14 @@ from fairwatt.accounting.agent.device_map import (
 from fairwatt.accounting.agent.settings import AgentSettings
 from fairwatt.accounting.agent.sharing import (
     ASSUMED,
+    MPS_VARIABLE,
     WHOLE,
+    Counts,
     Part,
     corrected,
+    counts_of_node,
     mps_part,
     parts_of_job,
-    shards_of_node,
     with_part,
 )
 from fairwatt.core.conf_lines import read_conf
@@ -67,19 +69,21 @@ class SlurmPlaces:
         """Return the holds as `scontrol show job -d` tells them; None if it does not."""
         try:
             node = self._node(devices)
-            parts = parts_of_job(text, self._settings.node, self._shards(node))
+            parts = parts_of_job(text, self._settings.node, self._counts(node))
         except ConfigError:
             return None
         return None if parts is None else corrected(holds, places_of_node(node), parts)
 
     def _node(self, devices: Sequence[Device]) -> NodeDevices:
         settings = self._settings
+        gres = read_gres(settings.gres_conf, settings.slurm_conf, settings.node)
         return NodeDevices(
             devices=devices,
-            gres=read_gres(settings.gres_conf, settings.slurm_conf, settings.node),
+            gres=gres,
             caps=read_mig_minors(settings.proc_root),
             minor_of=self._minor_of,
-            configured=self._configured(),
+            # A prolog waits for this, and slurm.conf may be long.
+            configured=self._configured() if gres is None else None,
         )
 
     def _configured(self) -> int | None:
@@ -89,10 +93,10 @@ class SlurmPlaces:
         gres = gres_of_node(read_conf(conf), self._settings.node)
         return sum(item.count for item in gres if item.is_gpu) or None
 
-    def _shards(self, node: NodeDevices) -> list[int]:
+    def _counts(self, node: NodeDevices) -> Counts:
         conf = self._settings.gres_conf
         lines = read_conf(conf) if conf.exists() else ()
-        return shards_of_node(lines, self._settings.node, node.gres, len(node.devices))
+        return counts_of_node(lines, self._settings.node, node.gres, len(node.devices))
 
     def _with_parts(
         self, placement: Placement, env: Mapping[str, str], node: NodeDevices
@@ -101,20 +105,20 @@ class SlurmPlaces:
         if part is not None:
             holds = tuple(with_part(hold, part) for hold in placement.holds)
             return replace(placement, holds=holds)
-        parts = self._assumed(placement, node)
+        parts = self._assumed(placement, "mps" if MPS_VARIABLE in env else "shard", node)
         if all(part == WHOLE for part in parts):
             return placement
         holds = tuple(map(with_part, placement.holds, parts))
         return replace(placement, holds=holds, mapped_by=ASSUMED)
 
-    def _assumed(self, placement: Placement, node: NodeDevices) -> list[Part]:
-        """Return one shard for each board that has shards: less than that no job holds."""
-        shards = self._shards(node)
-        if not any(shards):
+    def _assumed(self, placement: Placement, kind: str, node: NodeDevices) -> list[Part]:
+        """Return the least part of each board that is cut so: less than that no job holds."""
+        cut = self._counts(node)[kind]
+        if not any(cut):
             return [WHOLE] * len(placement.holds)
         position_of = {place.uuid: place.position for place in places_of_node(node)}
         positions = [position_of.get(hold.device) for hold in placement.holds]
-        counts = [0 if place is None else shards[place] for place in positions]
+        counts = [0 if place is None else cut[place] for place in positions]
         return [Part(1, count) if count else WHOLE for count in counts]
 
 

@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """A cluster whose nodes are as the role leaves them: its hooks beside those of a site, and shards.
 
-gpu01 has its four GPUs cut into four shards each. The node hooks are the role's own template;
-before and after them the site runs parts of its own that write down their turn.
+gpu01 has its four GPUs cut into four shards each, gpu02's can be shared by MPS. The node hooks
+are the role's own template; before and after them the site runs parts of its own that write down
+their turn.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ from tests.lab.system import HOST_RELEASE
 
 __all__ = ["NodeJournal", "NodeSite"]
 
-SHARDS = 16
+SHARDS, MPS = 16, 400
 TEMPLATE = REPOSITORY / "ansible" / "roles" / "fairwatt_node" / "templates" / "hook.sh.j2"
 
 
@@ -62,7 +63,7 @@ class NodeSite(OneHostCluster):
 
     def __init__(self, root: Path, release: str) -> None:
         etc = root / "etc"
-        slurm: dict[str, object] = {"GresTypes": "gpu,shard"}
+        slurm: dict[str, object] = {"GresTypes": "gpu,shard,mps"}
         if release == HOST_RELEASE:  # knows one Prolog only: the last line, which may be a glob
             slurm |= {"Prolog": etc / "prolog.d" / "*", "Epilog": etc / "epilog.d" / "*"}
         else:  # the lines in turn, each glob from the last name to the first
@@ -80,11 +81,13 @@ class NodeSite(OneHostCluster):
     def _write_configuration(self) -> SlurmSettings:
         known = super()._write_configuration()
         text = self.paths.slurm_conf.read_text()
-        assert "Gres=gpu:a100:4 " in text
-        shared = text.replace("Gres=gpu:a100:4 ", f"Gres=gpu:a100:4,shard:{SHARDS} ", 1)
-        self.paths.slurm_conf.write_text(shared)
+        for more in (f"shard:{SHARDS}", f"mps:{MPS}"):
+            assert "Gres=gpu:a100:4 " in text
+            text = text.replace("Gres=gpu:a100:4 ", f"Gres=gpu:a100:4,{more} ", 1)
+        self.paths.slurm_conf.write_text(text)
         with (self.paths.etc / "gres.conf").open("a") as gres:
             gres.write(f"NodeName=gpu01 Name=shard Count={SHARDS}\n")
+            gres.write(f"NodeName=gpu02 Name=mps Count={MPS}\n")
         for node in self.nodes.values():
             with node.config_path.open("a") as settings:
                 settings.write(toml({"agent.dcgm_job_dir": str(node.folder / "dcgm")}))

@@ -6,7 +6,9 @@ from __future__ import annotations
 import os
 import signal
 import socket
+import subprocess
 import threading
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from itertools import pairwise
@@ -17,6 +19,7 @@ import pytest
 from fairwatt.accounting.agent.segments import read_entries
 from fairwatt.core.events import Event, RunEnded, RunStarted, WindowClosed
 from fairwatt.core.segments import segment_numbers, segment_path
+from tests.lab.hooks import PACKAGE_NODE_HOOKS
 from tests.lab.node_site import NodeJournal, NodeSite
 from tests.lab.paths import temporary_root
 from tests.lab.system import HOST_RELEASE, OTHER_RELEASES, why_missing
@@ -240,7 +243,7 @@ def test_shards_are_accounted_exactly(site: NodeSite) -> None:
     running(site, large)
     fake.set_power(board.uuid, 300_000)
     await_value(
-        lambda: [e for e in starts(site, large) if e.mapped_by == "slurmctld"],
+        lambda: [e for e in starts(site, "gpu01", large) if known(e)],
         what="slurmctld's answer",
         timeout_s=10,
     )
@@ -268,9 +271,35 @@ def test_shards_are_accounted_exactly(site: NodeSite) -> None:
         assert abs(3 * parts[small] - parts[large]) <= 4
 
 
-def starts(site: NodeSite, job_id: int) -> list[RunStarted]:
-    found = [e for e in events(site, "gpu01") if isinstance(e, RunStarted)]
+def starts(site: NodeSite, node: str, job_id: int) -> list[RunStarted]:
+    found = [e for e in events(site, node) if isinstance(e, RunStarted)]
     return [e for e in found if e.job_id == job_id]
+
+
+def known(start: RunStarted) -> bool:
+    return start.mapped_by == "slurmctld"
+
+
+def test_mps_is_accounted_by_percentage(site: NodeSite) -> None:
+    """Where gres.conf has Count= without File=, slurmd tells the prolog 0: slurmctld is asked."""
+    wait = HOLD.format(flag=flag(site, "mps"))
+    jobs = [submit(site, "-w", "gpu02", f"--gres=mps:{n}", script=wait) for n in (25, 50)]
+    for job_id in jobs:
+        running(site, job_id)
+        await_value(
+            lambda job_id=job_id: [e for e in starts(site, "gpu02", job_id) if known(e)],
+            what="slurmctld's answer",
+            timeout_s=10,
+        )
+    flag(site, "mps").touch()
+    ended(site, *jobs)
+    runs = [run_of(site, "gpu02", job_id) for job_id in jobs]
+    assert [[(h.numerator, h.denominator) for h in s.holds] for s, _ in runs] == [
+        [(25, 100)],
+        [(50, 100)],
+    ]
+    assert len({start.holds[0].device for start, _ in runs}) == 1
+    assert [end.closed_by for _, end in runs] == ["epilog"] * 2
 
 
 def test_agent_dead_at_prolog_and_at_epilog(site: NodeSite) -> None:
@@ -362,6 +391,22 @@ def test_without_python_the_job_runs(site: NodeSite) -> None:
             awaited(journal, job_id, "no Python at /nonexistent")
     finally:
         wrapper.write_text(text)
+
+
+@pytest.mark.parametrize("stuck", ["sleep 60", "trap '' TERM; while :; do sleep 1; done"])
+def test_the_budget_of_a_hook_is_hard(tmp_path: Path, stuck: str) -> None:
+    """A Python that hangs, even one that ignores SIGTERM: status 0 in less than five seconds."""
+    python = tmp_path / "python"
+    python.write_text(f"#!/bin/sh\n{stuck}\n")
+    python.chmod(0o755)
+    env = {"FAIRWATT_PYTHON": str(python), "FAIRWATT_LOG_SOCKET": str(tmp_path / "none")}
+    begun = time.monotonic()
+    done = subprocess.run(
+        [PACKAGE_NODE_HOOKS / "prolog"], env=env, capture_output=True, text=True, check=False
+    )
+    assert time.monotonic() - begun < 5
+    assert done.returncode == 0
+    assert "took longer than 4 s" in done.stderr
 
 
 def test_j22_what_slurm_does_when_a_prolog_fails(site: NodeSite) -> None:

@@ -112,6 +112,28 @@ def test_mps_by_percentage(tmp_path) -> None:
     bench.crash()
 
 
+def test_mps_without_a_percentage_is_asked_for(tmp_path) -> None:
+    """slurmd of 22.05 to 26.05 says 0 where gres.conf has Count= without File=."""
+    (tmp_path / "gres.conf").write_text("AutoDetect=nvml Name=gpu\nName=mps Count=100\n")
+    bench = Bench(tmp_path, board("GPU-1"))
+    bench.start()
+    prolog(bench, 1, percentage=0)
+    prolog(bench, 2, percentage=0)
+    assert bench.keeper.assumed == [1, 2]
+    told(bench, 2, "mps:50(50/100)")
+    assert holds(bench) == {
+        1: (Fraction(1, 100), "assumed-share"),
+        2: (Fraction(1, 2), "slurmctld"),
+    }
+    bench.hook("epilog", 2)
+    env = {"SLURM_JOB_ID": "3", "SLURM_JOB_GPUS": "0", "CUDA_VISIBLE_DEVICES": "0"}
+    bench.pass_time(1, 0)
+    request = HookRequest(v=1, verb="prolog", t_ms=bench.now_ms, env=env)
+    bench.keeper.hook(request, bench.look())
+    assert holds(bench)[3][0] == 1  # no such variable: no MPS job
+    bench.crash()
+
+
 def test_a_job_with_the_whole_board_ends_what_an_epilog_left_open(tmp_path) -> None:
     bench = shared(tmp_path)
     prolog(bench, 1)

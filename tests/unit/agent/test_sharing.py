@@ -9,15 +9,17 @@ from fairwatt.accounting.agent.device_map import Place
 from fairwatt.accounting.agent.sharing import (
     Part,
     corrected,
+    counts_of_node,
     mps_part,
     parts_of_job,
-    shards_of_node,
 )
 from fairwatt.core.conf_lines import ConfLine
 from fairwatt.core.events import DeviceHold
 from fairwatt.core.gres_conf import GresConf, GresDevice
 
 FOUR = GresConf(tuple(GresDevice("a100", (f"/dev/nvidia{n}",)) for n in range(4)))
+
+COUNTS = {"shard": [4] * 4, "mps": [100] * 4}
 
 # As printed by `scontrol show job -d` of the releases named, shortened.
 ANSWER = """JobId=7 JobName=train
@@ -57,11 +59,14 @@ def lines(*texts: str) -> list[ConfLine]:
     ],
 )
 def test_shards_by_position(conf, expected) -> None:
-    assert shards_of_node(lines(*conf), "n1", FOUR, 4) == expected
+    assert counts_of_node(lines(*conf), "n1", FOUR, 4)["shard"] == expected
 
 
 def test_autodetected_boards_have_shards_too() -> None:
-    assert shards_of_node(lines("Name=shard Count=6"), "n1", None, 2) == [3, 3]
+    assert counts_of_node(lines("Name=shard Count=6"), "n1", None, 2) == {
+        "shard": [3, 3],
+        "mps": [0, 0],
+    }
 
 
 @pytest.mark.parametrize(
@@ -81,6 +86,8 @@ def test_mps_by_percentage(text: str, part) -> None:
         ("shard:3(IDX:1)", {1: Part(3, 4)}),  # 22.05
         ("shard:a100:3(IDX:1)", {1: Part(3, 4)}),
         ("shard:6(IDX:0-1)", {0: Part(6, 8), 1: Part(6, 8)}),
+        ("mps:50(0/100,50/100,0/100,0/100)", {1: Part(50, 100)}),
+        ("mps:25(IDX:2)", {2: Part(25, 100)}),
         ("gpu:a100:2(IDX:1-2)", {1: Part(1, 1), 2: Part(1, 1)}),
         ("gpu:a100:1(IDX:0),shard:1(IDX:3)", {0: Part(1, 1), 3: Part(1, 4)}),
         ("shard:1(IDX:9)", None),  # beyond the node's GPUs
@@ -90,14 +97,14 @@ def test_mps_by_percentage(text: str, part) -> None:
     ],
 )
 def test_parts_as_scontrol_tells_them(gres: str, parts) -> None:
-    assert parts_of_job(answer(("n1", gres)), "n1", [4, 4, 4, 4]) == parts
+    assert parts_of_job(answer(("n1", gres)), "n1", COUNTS) == parts
 
 
 def test_the_node_s_own_line_of_several() -> None:
     text = answer(("n1", "shard:1(0/4,1/4)"), ("n[2-9]", "shard:1(1/4,0/4)"))
-    assert parts_of_job(text, "n1", [4, 4]) == {1: Part(1, 4)}
-    assert parts_of_job(text, "n3", [4, 4]) == {0: Part(1, 4)}
-    assert parts_of_job(text, "n10", [4, 4]) is None
+    assert parts_of_job(text, "n1", COUNTS) == {1: Part(1, 4)}
+    assert parts_of_job(text, "n3", COUNTS) == {0: Part(1, 4)}
+    assert parts_of_job(text, "n10", COUNTS) is None
 
 
 @pytest.mark.parametrize(
@@ -109,7 +116,7 @@ def test_the_node_s_own_line_of_several() -> None:
 )
 def test_a_line_forged_in_a_user_s_text_makes_the_answer_worthless(workdir: str) -> None:
     text = answer(("n1", "shard:3(3/4)"), workdir=workdir)
-    assert parts_of_job(text, "n1", [4]) is None
+    assert parts_of_job(text, "n1", COUNTS) is None
 
 
 def hold(device: str, instance: str = "") -> DeviceHold:
