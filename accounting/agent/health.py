@@ -8,6 +8,7 @@ unknown; it is never "bad" because of that.
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import os
 import selectors
@@ -43,6 +44,7 @@ FIRST_RESTART_S = 1.0
 LAST_RESTART_S = 300.0
 MOST_DYING = 3
 """A process in a hung driver may not even die when it is killed: no more than these at once."""
+LAST_WAIT_S = 0.3
 LONGEST_LINE = 4 << 20
 WRITE_EVERY_S = 60.0
 _log = logging.getLogger(__name__)
@@ -154,9 +156,14 @@ class HealthWatch:
             self._backoff_s = FIRST_RESTART_S
 
     def close(self) -> None:
-        """End the child without waiting for it."""
+        """End the child; one that hangs in the driver is not waited for."""
         if self._child is not None:
-            self._forget(self._child).kill()
+            child = self._forget(self._child)
+            child.kill()
+            self._dying.append(child)
+        for child in self._dying:
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                child.wait(LAST_WAIT_S)
         self._selector.unregister(self._files)
 
     def _start(self, now: float) -> None:
@@ -242,6 +249,11 @@ class HealthWatch:
         if verdict.state != self.verdict.state:
             _log.warning("health of this node: %s", verdict.state)
         self.verdict = verdict
+        self._save()
+
+    def _save(self) -> None:
+        """Have the files written if they lack something, or are old."""
+        verdict = self.verdict
         content = (verdict.state, verdict.findings, [check.state for check in verdict.checks])
         before, written = self._written
         due = content != before or self._clock() - written >= WRITE_EVERY_S
@@ -264,6 +276,7 @@ class HealthWatch:
         if fault != self._writing_fault and fault:
             _log.error("the verdict cannot be kept: %s", fault)
         self._writing_fault = fault
+        self._save()  # what came meanwhile
 
 
 def _now_ms() -> int:

@@ -220,9 +220,7 @@ def test_a_power_limit_counts_by_the_baseline_with_tolerance() -> None:
     limited = replace(A, power=Power(294_000, 400_000))
     assert found("power_limit", with_gpus(limited, expected=recorded)) == {}
     lower = replace(A, power=Power(293_999, 400_000))
-    assert found("power_limit", with_gpus(lower, expected=recorded)) == {
-        "GPU-a": "293 W < 300 W"
-    }
+    assert found("power_limit", with_gpus(lower, expected=recorded)) == {"GPU-a": "293 W < 300 W"}
 
 
 def test_heat_is_judged_by_a_fixed_limit_where_the_board_tells_none() -> None:
@@ -235,9 +233,9 @@ def test_a_process_may_be_on_its_own_instance_and_nowhere_else() -> None:
         mig("1g.5gb", "1g.5gb"),
         memory=Memory(0, (GpuProcess(7, 1000, "MIG-0"), GpuProcess(8, 1000, "MIG-1"))),
     )
-    assert found(
-        "leftover_processes", with_gpus(board, holders=(Holder(A.uuid, "MIG-0"),))
-    ) == {"GPU-a": "pid 8"}
+    assert found("leftover_processes", with_gpus(board, holders=(Holder(A.uuid, "MIG-0"),))) == {
+        "GPU-a": "pid 8"
+    }
     both = (Holder(A.uuid, "MIG-0"), Holder(A.uuid, "MIG-1"))
     assert found("leftover_processes", with_gpus(board, holders=both)) == {}
 
@@ -267,7 +265,9 @@ def test_compute_instances_and_media_engines_do_not_change_a_layout() -> None:
 def test_declared_whole_and_cut_is_found() -> None:
     reading = with_gpus(mig("1g.5gb"), expected=Expected(profiles={A.uuid: ()}))
     assert found("mig_layout", reading) == {"GPU-a": "1 x 1g.5gb"}
-    assert found("mig_layout", with_gpus(replace(A, instances=()), expected=reading.expected)) == {}
+    assert (
+        found("mig_layout", with_gpus(replace(A, instances=()), expected=reading.expected)) == {}
+    )
 
 
 def test_few_inodes_are_found_where_the_file_system_counts_them() -> None:

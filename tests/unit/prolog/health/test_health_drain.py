@@ -33,7 +33,10 @@ OURS = NodeView(name="n1", state="drained", reason=REASON, since_ms=NOW)
 SURE = Record(reason=REASON, code="FWH101", device="GPU-a", sure=True)
 
 
-def step(*wanted: Finding, record=Record(), view=IDLE, others=(), **options) -> Step:
+NEW = Record()
+
+
+def step(*wanted: Finding, record=NEW, view=IDLE, others=(), **options) -> Step:
     known = {"healed": False, "limit": 2, "now_ms": NOW, **options}
     return decide(wanted, record, view, others, **known)
 

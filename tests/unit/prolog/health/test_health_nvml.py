@@ -208,7 +208,7 @@ class TestBaseline:
         record(settings)
         fewer = FakeNvml(tmp_path / "fewer.control")
         add_gpu(fewer, first)
-        os.replace(fewer.path, fake.path)
+        fewer.path.replace(fake.path)
         assert found(settings) == {"FWH102": second.uuid}
 
     def test_mig_switched_on_without_a_declaration_is_found(self, gpus, fake, settings) -> None:

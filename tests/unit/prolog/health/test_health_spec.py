@@ -123,11 +123,12 @@ def test_the_default_file_may_be_absent_and_a_named_one_may_not(tmp_path: Path) 
         load_checks(tmp_path / "none.toml")
 
 
-class TestSchedule:
-    SPECS = [OWN[name] for name in ("gpu_lost", "pcie_width", "memory_held")]  # 15, 300, 60 s
+SOME = [OWN[name] for name in ("gpu_lost", "pcie_width", "memory_held")]  # 15, 300, 60 s
 
+
+class TestSchedule:
     def test_all_first_then_each_in_its_period(self) -> None:
-        schedule = Schedule(self.SPECS, 0)
+        schedule = Schedule(SOME, 0)
         rounds = {now: [spec.name for spec in schedule.take(now)] for now in range(61)}
         assert {now: names for now, names in rounds.items() if names} == {
             0: ["gpu_lost", "pcie_width", "memory_held"],
@@ -139,7 +140,7 @@ class TestSchedule:
         assert schedule.wait_s(61) == 14
 
     def test_what_a_job_may_have_left_is_looked_for_soon(self) -> None:
-        schedule = Schedule(self.SPECS, 0)
+        schedule = Schedule(SOME, 0)
         schedule.take(0)
         schedule.hasten("epilog", 1, 2)
         assert schedule.take(2) == []

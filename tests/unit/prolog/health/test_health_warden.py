@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""When Slurm is asked, in which order, and what is tried again; slurmctld is a plain object here."""
+"""When Slurm is asked, in which order, what is tried again; slurmctld is a plain object."""
 
 from __future__ import annotations
 
