@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A file that whole lines are appended to, on disk when the call returns."""
+"""A file that whole lines are appended to, on disk when the call returns or when `sync` does."""
 
 from __future__ import annotations
 
@@ -45,8 +45,8 @@ class LineFile:
             raise
         return made
 
-    def append(self, lines: bytes) -> None:
-        """Write lines, each with its newline.
+    def append(self, lines: bytes, *, sync: bool = True) -> None:
+        """Write lines, each with its newline; without `sync` only the system has them yet.
 
         Raises:
             OSError: the disk refuses them; none of them is in the file.
@@ -56,12 +56,21 @@ class LineFile:
             view = memoryview(data)
             while view:
                 view = view[os.write(self._file.fileno(), view) :]
-            os.fdatasync(self._file.fileno())
+            if sync:
+                self.sync()
         except OSError:
             self._undo()
             raise
         self.size += len(data)
         self._torn = False
+
+    def sync(self) -> None:
+        """Put what was appended on disk.
+
+        Raises:
+            OSError: the disk refuses it.
+        """
+        os.fdatasync(self._file.fileno())
 
     def close(self) -> None:
         """Let go of the file."""

@@ -194,16 +194,20 @@ class Daemon:
         answered: list[set[str]] = []
 
         def answer(seen: Observation | None) -> None:
+            with self._journal.synced_at_end():
+                answer_first(seen)
+            self._asker.ask()
+            self._sample_soon()
+
+        def answer_first(seen: Observation | None) -> None:
             job_id = job_id_of(request) or 0
             devices = self._keeper.devices_of(job_id)
             durable = self._keeper.hook(request, seen)
             answered.append(devices | self._keeper.devices_of(job_id))
-            # Not on disk: the hook had better leave its message in the inbox too.
+            # Not written: the hook had better leave its message in the inbox too.
             told = self._verdict_for(request, devices | self._keeper.devices_of(job_id))
             reply(encode_answer(ok=durable, read=seen is not None, **told))
             self._tell_holders(job_ended=request.verb == "epilog")
-            self._asker.ask()
-            self._sample_soon()
 
         def observed(seen: Observation) -> None:
             self._timers.cancel(name)

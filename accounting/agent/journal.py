@@ -8,7 +8,8 @@ Folder layout: `NNNNNNNNNN.journal` segments; `checkpoint`, the folded state bef
 from __future__ import annotations
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import BinaryIO
 
@@ -53,6 +54,7 @@ class Journal:
         self._folder = folder
         self._backlog: list[bytes] = []
         self._alerted = False
+        self._sync_now = True
         self._covered = 0
         try:
             folder.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -78,10 +80,23 @@ class Journal:
         """The last event number that the collector confirmed."""
         return self._delivered
 
+    @contextmanager
+    def synced_at_end(self) -> Iterator[None]:
+        """Inside, what is appended is only given to the system; at the end it goes to disk.
+
+        A hook need not wait for that: its job does not outlive the power either.
+        """
+        self._sync_now = False
+        try:
+            yield
+        finally:
+            self._sync_now = True
+            self._sync()
+
     def append(self, entries: Sequence[Entry]) -> bool:
         """Number the entries' events, fold them into the state and put them on disk.
 
-        Returns whether they are on disk; if not, they are kept and tried again with the next
+        Returns whether they are there; if not, they are kept and tried again with the next
         call (`retry`), and the fault is logged once.
         """
         entries = numbered(entries, self.state.next_seq)
@@ -149,7 +164,7 @@ class Journal:
 
     def _write(self, lines: bytes) -> bool:
         try:
-            self._file.append(lines)
+            self._file.append(lines, sync=self._sync_now)
         except OSError as error:
             self._alert(error)
             return False
@@ -157,6 +172,12 @@ class Journal:
             _log.warning("%s: written again, nothing was lost", self._folder)
             self._alerted = False
         return True
+
+    def _sync(self) -> None:
+        try:
+            self._file.sync()
+        except OSError as error:
+            self._alert(error)
 
     def _alert(self, error: OSError) -> None:
         if self._alerted:
@@ -229,6 +250,7 @@ class Journal:
         try:
             self._segment += 1
             fresh = self._open_segment()
+            self._file.sync()
             self._file.close()
             self._file = fresh
         except OSError as error:

@@ -279,6 +279,33 @@ def test_delivery_makes_room_on_a_full_disk(tmp_path, monkeypatch, request) -> N
     assert len(list(tmp_path.glob("*.journal"))) == 1
 
 
+def test_what_a_hook_waits_for_is_written_at_once_and_synced_afterwards(
+    tmp_path, monkeypatch
+) -> None:
+    journal = open_journal(tmp_path)
+    synced: list[int] = []
+    monkeypatch.setattr(line_file_module.os, "fdatasync", synced.append)
+    with journal.synced_at_end():
+        assert journal.append([started(1)])
+        assert pending_jobs(journal) == [1]  # read from the file: another process sees it too
+        assert synced == []
+    assert len(synced) == 1
+    journal.append([started(2)])
+    assert len(synced) == 2
+
+
+def test_a_disk_that_fails_to_sync_is_reported(tmp_path, monkeypatch, caplog) -> None:
+    journal = open_journal(tmp_path)
+
+    def refuse(_descriptor: int) -> None:
+        raise OSError(errno.EIO, os.strerror(errno.EIO))
+
+    monkeypatch.setattr(line_file_module.os, "fdatasync", refuse)
+    with journal.synced_at_end():
+        assert journal.append([started(1)])
+    assert "Input/output error" in caplog.text
+
+
 def test_two_agents_cannot_share_a_spool(tmp_path) -> None:
     journal = open_journal(tmp_path)
     with pytest.raises(SpoolError, match="another agent uses this spool"):
