@@ -112,12 +112,36 @@ def hooks(tmp_path: Path) -> Path:
 
 def test_a_removed_hook_is_named(hooks: Path) -> None:
     config = settings(host__agent="yes", agent__hook_dir=str(hooks))
-    (files, _) = prolog_checks.checks
+    files = prolog_checks.checks[0]
     assert files.run(config) == []
     (hooks / "epilog").unlink()
     (hooks / "prolog").chmod(0o644)
     problems = [item.problem for item in files.run(config)]
     assert [text.split()[0] for text in problems] == [f"{hooks}/prolog", f"{hooks}/epilog"]
+
+
+@pytest.mark.parametrize(
+    ("program", "said"),
+    [
+        (None, "cannot run"),
+        ("echo 3 08", "older than 3.9"),
+        ("echo 2 07", "older than 3.9"),
+        ("exit 1", "cannot run"),
+        ("echo 3 09", None),
+        ("echo 3 14", None),
+    ],
+)
+def test_the_python_of_the_hooks(hooks: Path, monkeypatch, program, said) -> None:
+    python = hooks / "python"
+    if program:
+        python.write_text(f"#!/bin/sh\n{program}\n")
+        python.chmod(0o755)
+    monkeypatch.setattr(prolog_checks, "HOOK_PYTHON", str(python))
+    config = settings(host__agent="yes", agent__hook_dir=str(hooks))
+    (check,) = [check for check in prolog_checks.checks if check.name == "prolog.python"]
+    problems = [item.problem for item in check.run(config)]
+    assert len(problems) == (1 if said else 0)
+    assert (said or "") in "".join(problems)
 
 
 def test_a_slurm_conf_without_our_hook_is_named(
@@ -131,7 +155,8 @@ def test_a_slurm_conf_without_our_hook_is_named(
     }
     monkeypatch.setattr(prolog_checks.SlurmClient, "config", lambda self: lines)
     config = settings(host__agent="yes", agent__hook_dir=str(hooks))
-    (finding,) = prolog_checks.checks[1].run(config)
+    (check,) = [check for check in prolog_checks.checks if check.name == "prolog.slurm_conf"]
+    (finding,) = check.run(config)
     assert finding == Finding(
         f"slurm.conf's TaskProlog does not name {hooks}/task-prolog",
         "add `Include fairwatt.conf` to slurm.conf and run `scontrol reconfigure`",
