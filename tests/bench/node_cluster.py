@@ -24,10 +24,14 @@ from tests.lab.slurm_conf import SlurmSettings
 from tests.lab.system import HOST_RELEASE
 from tests.lab.waiting import LabError, await_value
 
-__all__ = ["HOOKS", "NONE", "OURS", "PEER", "JobTimes", "NodeBenchCluster"]
+__all__ = ["HOOKS", "NONE", "OURS", "PEER", "QUERY_MS", "JobTimes", "NodeBenchCluster"]
 
 NONE, OURS, PEER = range(3)
 HOOKS = ("prolog", "epilog", "task-prolog")
+QUERY_MS = 10
+"""With one board and its driver loaded nvidia-smi was measured to take 13.6 ms (GitHub,
+davidboulay/OpenKraken, pull request 3) and 10 to 20 ms (It4innovations/hyperqueue, 564); 640 ms
+where nothing keeps the driver loaded (aristocratos/bpytop, issue 26). Ours has 2 or 4 boards."""
 HERE = Path(__file__).parent
 PLACES = (("gpu01", "gpu:a100:1"), ("mig01", "gpu:a100_1g.5gb:1"))
 """Where jobs run, and what they hold: a whole board, one slice of a board cut in seven."""
@@ -50,9 +54,14 @@ class JobTimes:
 
 
 class NodeBenchCluster(OneHostCluster):
-    """Two nodes in use, each with its agent, at a site's settings."""
+    """Two nodes in use, each with its agent, at a site's settings.
 
-    def __init__(self, root: Path, release: str = HOST_RELEASE) -> None:
+    Args:
+        root, release: as for OneHostCluster.
+        query_ms: what the driver takes for the peer's query of the library.
+    """
+
+    def __init__(self, root: Path, release: str = HOST_RELEASE, query_ms: int = QUERY_MS) -> None:
         super().__init__(
             root,
             hook="none",
@@ -60,6 +69,7 @@ class NodeBenchCluster(OneHostCluster):
             settings={"agent.sample_s": 10.0, "agent.ship_s": 300.0},
             release=release,
         )
+        self._query_ms = query_ms
 
     def start_agents(self) -> None:
         """Start the collector and the agents of the nodes in use."""
@@ -156,6 +166,7 @@ class NodeBenchCluster(OneHostCluster):
             "FAIRWATT_JOB_DIR": f"{node}/jobs",
             "FAIRWATT_FAKE_NVML": f"{node}/nvml.control",
             "PEER_BOARDS": f"{node}/proc/driver/nvidia/gpus",
+            "PEER_QUERY_MS": self._query_ms,
             "PEER_SMI": self.paths.etc / "smi",
             "SLURM_CONF": self.paths.slurm_conf,
         }

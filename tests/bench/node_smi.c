@@ -1,8 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0
  * What a prolog's `nvidia-smi --query-gpu=… --format=csv` asks the library for, and nothing else:
  * index, uuid, name, memory used, temperature, power, uncorrected ECC errors, utilisation.
+ *
+ * The fake library answers at once, a driver does not: PEER_QUERY_MS is slept, once.
  */
 #include <stdio.h>
+#include <stdlib.h>
+#include <unistd.h>
 
 typedef struct device *device_t;
 struct memory { unsigned long long total, free, used; };
@@ -23,6 +27,8 @@ int nvmlDeviceGetUtilizationRates(device_t, struct rates *);
 int main(void)
 {
     unsigned count = 0;
+    const char *driver_ms = getenv("PEER_QUERY_MS");
+    usleep(driver_ms ? (unsigned)atoi(driver_ms) * 1000 : 0);
     if (nvmlInit_v2() != 0 || nvmlDeviceGetCount_v2(&count) != 0)
         return 9;
     for (unsigned index = 0; index < count; index++) {
