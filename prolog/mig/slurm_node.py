@@ -118,14 +118,13 @@ class SlurmNode:
 
     def show(self) -> NodeState | None:
         """Return the node; None when slurmctld knows none of that name."""
-        try:
-            done = self._scontrol("--oneliner", "show", "node", self.name)
-        except CommandError as error:
-            if "not found" in error.stderr:
-                return None
-            raise
-        # 22.05 says so on stdout, with status 0 when other nodes are there.
-        return None if "not found" in done.stdout else parse_node(done.stdout.strip())
+        argv = ["scontrol", "--oneliner", "show", "node", self.name]
+        done = call(argv, timeout_s=TIMEOUT_S, env=self._env, check=False)
+        if "not found" in done.stdout + done.stderr:  # on stdout, with status 0 or 1
+            return None
+        if done.returncode != 0:
+            raise CommandError(argv, done.returncode, done.stderr or done.stdout)
+        return parse_node(done.stdout.strip())
 
     def jobs(self) -> list[str]:
         """Return the jobs that hold the node, also suspended and completing ones."""

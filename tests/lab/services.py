@@ -34,6 +34,10 @@ settle() { # settle COMMAND...: wait until it succeeds
         sleep 0.02
     done
 }
+start() {
+    unset LD_LIBRARY_PATH FAIRWATT_FAKE_NVML
+    inside env SLURM_CONF=%(slurm_conf)s "$@" </dev/null >>%(log)s 2>&1
+}
 gone() { ! runs; }
 stop() {
     if runs; then
@@ -48,12 +52,12 @@ runs && exit 0
 SLURMD_OPTIONS=
 [ ! -e %(options)s ] || . %(options)s
 eval "set -- $SLURMD_OPTIONS"
-inside env -u LD_LIBRARY_PATH -u FAIRWATT_FAKE_NVML SLURM_CONF=%(slurm_conf)s slurmd -N %(node)s "$@" </dev/null >>%(log)s 2>&1
+start slurmd -N %(node)s "$@"
 settle runs
 """
 _RESTART_SLURMCTLD = """\
 stop
-inside env -u LD_LIBRARY_PATH -u FAIRWATT_FAKE_NVML SLURM_CONF=%(slurm_conf)s slurmctld </dev/null >>%(log)s 2>&1
+start slurmctld
 settle runs
 """
 _DETECT = "PYTHONPATH=%(repository)s %(python)s -m tests.lab.autodetect %(dev)s %(file)s"
@@ -61,7 +65,8 @@ _DETECT = "PYTHONPATH=%(repository)s %(python)s -m tests.lab.autodetect %(dev)s 
 
 def slurmd_stop(cluster: OneHostCluster, node: LabNode) -> Path:
     """Write the script that ends a node's slurmd; it succeeds where none runs."""
-    return _script(node.folder / "slurmd-stop", _head(cluster, node) + "stop\n")
+    head = _head(cluster, node, cluster.paths.slurm_conf)
+    return _script(node.folder / "slurmd-stop", head + "stop\n")
 
 
 def slurmd_start(
@@ -84,32 +89,29 @@ def slurmd_start(
     words = {
         "detect": detect if etc else ":",
         "options": shlex.quote(str(options or node.folder / "no-options")),
-        "slurm_conf": shlex.quote(str((etc or cluster.paths.etc) / "slurm.conf")),
         "node": node.name,
-        "log": shlex.quote(str(cluster.paths.log / f"slurmd-{node.name}.log")),
     }
-    return _script(node.folder / "slurmd-start", _head(cluster, node) + _START_SLURMD % words)
+    head = _head(cluster, node, (etc or cluster.paths.etc) / "slurm.conf")
+    return _script(node.folder / "slurmd-start", head + _START_SLURMD % words)
 
 
 def restart_slurmctld(cluster: OneHostCluster) -> Path:
     """Write the script that restarts slurmctld, which keeps its jobs."""
-    words = {
-        "slurm_conf": shlex.quote(str(cluster.paths.slurm_conf)),
-        "log": shlex.quote(str(cluster.paths.log / "slurmctld.log")),
-    }
-    head = _head_of(cluster, "slurmctld", cluster.paths.run / "slurmctld.pid")
-    return _script(cluster.paths.root / "slurmctld-restart", head + _RESTART_SLURMCTLD % words)
+    head = _head_of(cluster, "slurmctld", "slurmctld", cluster.paths.slurm_conf)
+    return _script(cluster.paths.root / "slurmctld-restart", head + _RESTART_SLURMCTLD)
 
 
-def _head(cluster: OneHostCluster, node: LabNode) -> str:
-    return _head_of(cluster, "slurmd", cluster.paths.run / f"slurmd-{node.name}.pid")
+def _head(cluster: OneHostCluster, node: LabNode, slurm_conf: Path) -> str:
+    return _head_of(cluster, "slurmd", f"slurmd-{node.name}", slurm_conf)
 
 
-def _head_of(cluster: OneHostCluster, program: str, pidfile: Path) -> str:
+def _head_of(cluster: OneHostCluster, program: str, name: str, slurm_conf: Path) -> str:
     return _HEAD % {
         "namespace": cluster.namespace,
-        "pidfile": shlex.quote(str(pidfile)),
+        "pidfile": shlex.quote(str(cluster.paths.run / f"{name}.pid")),
         "program": program,
+        "slurm_conf": shlex.quote(str(slurm_conf)),
+        "log": shlex.quote(str(cluster.paths.log / f"{name}.log")),
     }
 
 
