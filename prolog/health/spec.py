@@ -17,6 +17,7 @@ from __future__ import annotations
 import difflib
 import functools
 import re
+import sys
 import tomllib
 from collections.abc import Iterable, Mapping
 from pathlib import Path
@@ -185,6 +186,14 @@ class _SiteFile:
         return ConfigError(reason, place=place, value=value, remedy=remedy)
 
 
+def _main(argv: list[str]) -> None:
+    """Only check a file: status 1 and its fault on stderr."""
+    try:
+        load_checks(Path(argv[0]))
+    except ConfigError as error:
+        sys.exit(str(error))
+
+
 def _alike(value: object, example: object) -> bool:
     """Whether a value may stand where the example stands: 0 or more, lists of the same kind."""
     if isinstance(example, list):
@@ -195,3 +204,7 @@ def _alike(value: object, example: object) -> bool:
     if type(example) is int:
         return type(value) is int and value >= 0
     return type(value) is type(example)
+
+
+if __name__ == "__main__":
+    _main(sys.argv[1:])

@@ -14,6 +14,7 @@ import pytest
 
 from fairwatt.core.config import load
 from fairwatt.core.settings import SETTINGS
+from fairwatt.prolog.health.spec import load_checks
 from tests.ansible.roles import COLLECTION, ROLES, defaults
 
 UNITS = {
@@ -50,6 +51,7 @@ def rendered(role: str, template: str, **more: object) -> str:
     )
     environment.filters["to_json"] = json.dumps
     environment.filters["basename"] = os.path.basename
+    environment.filters["dirname"] = os.path.dirname
     known = {name: value for other in ROLES for name, value in defaults(other).items()}
     installed = {"bin": "/bin", "package": "/opt/fairwatt/current/package", "stamp": "0"}
     facts = {"fairwatt_install_now": installed, "fairwatt_controller_user": "root"}
@@ -133,6 +135,28 @@ def test_the_settings_files_are_what_fairwatt_understands(tmp_path):
     assert config["policyd.journal_dir"] == "/var/lib/fairwatt-policyd"
 
 
+def test_the_sites_health_checks_are_what_fairwatt_understands(tmp_path):
+    path = tmp_path / "health.toml"
+    path.write_text(rendered("node", "health.toml.j2"))
+    assert load_checks(path) == load_checks()
+    path.write_text(
+        rendered(
+            "node",
+            "health.toml.j2",
+            fairwatt_node_health_defaults={"period_s": 120},
+            fairwatt_node_health_checks={
+                "hot": {"enabled": False},
+                "ecc_uncorrected": {"action": "alert", "parameters": {"over": 3}},
+            },
+        )
+    )
+    checks = load_checks(path)
+    assert (checks["hot"].enabled, checks["hot"].period_s) == (False, 120)
+    assert (checks["ecc_uncorrected"].action, checks["ecc_uncorrected"].parameters) == (
+        *("alert", {"over": 3}),
+    )
+
+
 @pytest.mark.parametrize("name", ["prolog", "epilog", "task-prolog"])
 class TestHook:
     """The wrapper that Slurm calls on a node."""
@@ -161,14 +185,15 @@ class TestHook:
         assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
 
     @pytest.mark.parametrize("status", [0, 1, 127])
-    def test_our_part_never_fails_the_job_but_is_heard(self, run, status):
+    def test_our_part_is_heard_and_fails_a_job_for_a_broken_device_alone(self, run, name, status):
         done = run(ours=f"echo export OURS=1; exit {status}")
-        assert (done.returncode, done.stdout) == (0, "export OURS=1\n")
+        fails = name == "prolog" and status == 1
+        assert (done.returncode, done.stdout) == (int(fails), "export OURS=1\n")
 
     def test_the_sites_parts_come_after_ours_with_their_own_status(self, run, tmp_path):
         script(tmp_path / "site.d" / "10-a", "echo export A=1")
         script(tmp_path / "site.d" / "20-b", "echo export B=1; exit 3")
-        done = run(site=f"{tmp_path}/site.d/*", ours="echo export OURS=1; exit 1")
+        done = run(site=f"{tmp_path}/site.d/*", ours="echo export OURS=1; exit 2")
         assert done.stdout == "export OURS=1\nexport A=1\nexport B=1\n"
         assert done.returncode == 3
 
