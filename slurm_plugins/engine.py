@@ -216,7 +216,8 @@ def _commented(decision: Decision, fields: jobdesc.Fields) -> Decision:
 
 
 def _told(steps: tuple[Step, ...]) -> list[tuple[Step, Note]]:
-    return [(step, each) for step in steps for each in _notes(step)]
+    speaking = (step for step in steps if step.notes or step.rejection is not None)
+    return [(step, each) for step in speaking for each in _notes(step)]
 
 
 def _apply_rules(
@@ -230,8 +231,10 @@ def _apply_rules(
             continue
         outcome = _run(rule, request, site)
         enforced = rule.mode == "enforce"
-        changed = enforced and outcome.request != request
-        steps.append(Step(rule.name, rule.mode, outcome.notes, outcome.rejection, changed))
+        same = outcome.request is request or outcome.request == request
+        steps.append(
+            Step(rule.name, rule.mode, outcome.notes, outcome.rejection, enforced and not same)
+        )
         if enforced and outcome.rejection is not None:
             break
         if enforced:

@@ -39,6 +39,15 @@ def of_table(table: Mapping[str, float], type_: str | None, site: Site) -> float
 
 def of_node(pool: Pool, type_: str | None, site: Site) -> Share:
     """What every node of the pool that has the type can give to one; all boards count alike."""
+    share = pool.shares.get(type_)
+    if not isinstance(share, Share):
+        share = _of_node(pool, type_, site)
+        if type_ is None or type_ in pool.types:  # other names are the users' to choose
+            pool.shares[type_] = share
+    return share
+
+
+def _of_node(pool: Pool, type_: str | None, site: Site) -> Share:
     kinds = [kind for kind, _ in pool.kinds if kind.count(type_)]
     memory = _least(kinds, type_, site, lambda kind: kind.mem_mib)
     return Share(

@@ -122,6 +122,8 @@ class Pool(Kinds):
             counts[cell.kind] = counts.get(cell.kind, 0) + len(cell.names)
         super().__init__(counts.items())
         self._folded: dict[frozenset[str | None], str] = {}
+        self.shares: dict[str | None, object] = {}
+        """What gpu_share has worked out of this pool, by type; it goes with the pool."""
 
     @classmethod
     def union(cls, pools: Iterable[Pool]) -> Pool:

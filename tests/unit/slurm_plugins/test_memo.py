@@ -66,7 +66,7 @@ def line(job: dict, record: dict | None, id_: str, spelling: str = "colon") -> b
 
 def settings(policy: str):
     base = read_settings(config_module.load(None))
-    return type(base)(parse_policy(policy, "policy.toml").rules, 30, None)
+    return type(base)(parse_policy(policy, "policy.toml"), 30, None)
 
 
 SETTINGS = [settings(policy) for policy in POLICIES]
