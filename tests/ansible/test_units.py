@@ -5,17 +5,20 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import shutil
 import subprocess
 from pathlib import Path
 
 import jinja2
 import pytest
+import yaml
 
 from fairwatt.core.config import load
 from fairwatt.core.settings import SETTINGS
 from fairwatt.prolog.health.spec import load_checks
-from tests.ansible.roles import COLLECTION, ROLES, defaults
+from fairwatt.slurm_plugins.checks_around import CLIENT_FILTER
+from tests.ansible.roles import COLLECTION, ROLES, defaults, variables
 
 UNITS = {
     "policyd": "controller",
@@ -208,3 +211,85 @@ def script(path: Path, text: str) -> Path:
     path.write_text(f"#!/bin/sh\n{text}\n")
     path.chmod(0o755)
     return path
+
+
+SLURM_CONF = """\
+ClusterName=campus
+{line}
+Include fairwatt.conf
+"""
+
+
+def task(file: str, name: str) -> dict[str, str]:
+    """The arguments of a task of the controller's role."""
+    path = COLLECTION / "roles" / "fairwatt_controller" / "tasks" / file
+    (found,) = (each for each in yaml.safe_load(path.read_text()) if each["name"] == name)
+    return next(value for key, value in found.items() if key.startswith("ansible.builtin."))
+
+
+def replaced(file: str, name: str, line: str) -> str:
+    """What becomes of a line of slurm.conf."""
+    words = task(file, name)
+    text = re.sub(words["regexp"], words["replace"], SLURM_CONF.format(line=line))
+    return text.splitlines()[1]
+
+
+class TestClientFilter:
+    """How `fairwatt_controller_client_filter` comes into slurm.conf and leaves it."""
+
+    @pytest.mark.parametrize(
+        ("line", "after"),
+        [
+            ("CliFilterPlugins=user_defaults", "CliFilterPlugins=user_defaults,lua"),
+            (" clifilterplugins = a,b  # ours", " clifilterplugins = a,b,lua  # ours"),
+            ("CliFilterPlugins=a,lua,b", "CliFilterPlugins=a,lua,b"),
+            ("CliFilterPlugins=lua", "CliFilterPlugins=lua"),
+            ("#CliFilterPlugins=a", "#CliFilterPlugins=a"),
+            ("CliFilterPlugins=luaother", "CliFilterPlugins=luaother,lua"),
+        ],
+    )
+    def test_a_list_of_the_site_gets_it_once(self, line, after):
+        name = "Add lua to the client filters that the site has"
+        assert replaced("client_filter.yml", name, line) == after
+
+    @pytest.mark.parametrize(
+        ("line", "after"),
+        [
+            ("CliFilterPlugins=user_defaults,lua", "CliFilterPlugins=user_defaults"),
+            ("CliFilterPlugins=lua,user_defaults", "CliFilterPlugins=user_defaults"),
+            ("CliFilterPlugins=a,lua,b  # x", "CliFilterPlugins=a,b  # x"),
+            ("CliFilterPlugins=a,luaother", "CliFilterPlugins=a,luaother"),
+        ],
+    )
+    def test_and_loses_it_at_the_end(self, line, after):
+        name = "Take lua out of the client filters"
+        assert replaced("uninstall_client_filter.yml", name, line) == after
+
+    @pytest.mark.parametrize(
+        ("line", "gone"),
+        [
+            ("CliFilterPlugins=lua", True),
+            ("CliFilterPlugins = lua # x", True),
+            ("CliFilterPlugins=lua,a", False),
+            ("JobSubmitPlugins=lua", False),
+        ],
+    )
+    def test_a_line_of_nothing_else_goes(self, line, gone):
+        words = task(
+            "uninstall_client_filter.yml", "Remove the client filter that was the only one"
+        )
+        assert bool(re.search(words["regexp"], line)) == gone
+
+    @pytest.mark.parametrize("named", [True, False])
+    def test_our_part_names_it_where_the_site_has_no_list(self, named):
+        flags = {
+            "fairwatt_controller_prolog_flags": "",
+            "fairwatt_controller_filter_in_part": named,
+        }
+        text = rendered("controller", "fairwatt.conf.j2", **flags)
+        assert ("CliFilterPlugins=lua" in text.splitlines()) is named
+
+    def test_it_is_told_by_the_mark_in_the_file(self):
+        marker = variables("controller")["fairwatt_controller_filter_marker"]
+        assert marker in CLIENT_FILTER.read_text()
+        assert defaults("controller")["fairwatt_controller_client_filter"] is False
