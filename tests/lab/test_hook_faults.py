@@ -319,6 +319,7 @@ class TestWire:
             "qos": "normal",
             "std_in": "/dev/null",
             "has_script": 1,
+            "default_account": "qcd",
             "user_id": job["user_id"],
             "min_cpus": job["min_cpus"],
             "SLURM_CPUS_PER_GPU": "2",

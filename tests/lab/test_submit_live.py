@@ -197,8 +197,9 @@ class TestCommands:
     def test_doctor_finds_the_submit_side_in_order(self, lab):
         findings = json.loads(lab.fairwatt("doctor", "--json").stdout)["findings"]
         ours = [each for each in findings if each["check"].startswith("submit.")]
-        assert [each["level"] for each in ours] == ["info"], ours
+        assert [each["level"] for each in ours] == ["info", "info"], ours
         assert "4 nodes" in ours[0]["problem"]
+        assert "CliFilterPlugins does not name lua" in ours[1]["problem"]
 
 
 class TestModify:

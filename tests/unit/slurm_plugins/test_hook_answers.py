@@ -41,6 +41,8 @@ FORGERIES = {
     "odd decision": {"act": "maybe"},
     "unknown field": {"set": {"partition": "mig", "priority": 5}},
     "user field": {"set": {"user_id": "0"}},
+    "null for text": {"set": {"partition": None}},
+    "null for number": {"set": {"min_nodes": None}},
     "number for text": {"set": {"partition": 5}},
     "text for number": {"set": {"min_nodes": "2"}},
     "half a node": {"set": {"min_nodes": 1.5}},
