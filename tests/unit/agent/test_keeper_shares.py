@@ -10,8 +10,10 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from fairwatt.accounting.agent.records import Entry
 from fairwatt.accounting.agent.requests import HookRequest
-from fairwatt.core.events import Flag, RunStarted
+from fairwatt.accounting.agent.state import State, apply
+from fairwatt.core.events import Flag, RunEnded, RunStarted
 from tests.unit.agent.keeper_bench import Bench, board
 
 IDLE_MW = 50_000  # of the bench's board
@@ -96,6 +98,34 @@ def test_the_board_s_utilisation_is_that_of_a_job_alone_on_it(tmp_path) -> None:
     bench.cut_now()
     assert [s.util_permille for w in bench.windows() for s in w.shares] == [800]
     bench.crash()
+
+
+def test_a_board_s_utilisation_says_nothing_of_two_jobs_on_it(tmp_path) -> None:
+    bench = shared(tmp_path)
+    for job_id in (1, 2):
+        prolog(bench, job_id)
+        told(bench, job_id, f"shard:{job_id}({job_id}/4)")
+    bench.pass_time(1_000, 50_000 + 9_000)
+    bench.keeper.sample(bench.look({"": 800}))
+    bench.cut_now()
+    (window,) = [w for w in bench.windows() if w.measured_mj]
+    assert {s.util_permille for s in window.shares} == {None}
+    # 59,000 mJ - 50 W for 1.001 s = 8,950 mJ, two thirds of it
+    assert [s.active_mj for s in window.shares if s.job_id == 2] == [5_967]
+    bench.crash()
+
+
+def test_a_start_told_again_after_the_end_opens_nothing(tmp_path) -> None:
+    """A journal that was torn may be read with a line twice."""
+    bench = shared(tmp_path)
+    prolog(bench, 1)
+    (start,) = bench.events(RunStarted)
+    bench.hook("epilog", 1)
+    (end,) = bench.events(RunEnded)
+    bench.crash()
+    state = State()
+    apply(state, [Entry(event=event) for event in (start, end, start)])
+    assert (state.runs, [timed.until_ms for timed in state.holds]) == ([], [end.t_ms])
 
 
 def test_mps_by_percentage(tmp_path) -> None:
@@ -270,4 +300,8 @@ def test_the_map_of_dcgm_exporter_outlives_the_agent(tmp_path, job_id: int) -> N
     assert (maps / "0").read_text() == f"{3 - job_id}\n"
     bench.hook("epilog", 3 - job_id)
     assert not (maps / "0").exists()
+    bench.crash()
+    (maps / "0").write_text(f"{3 - job_id}\n99\n")  # killed between journal and map
+    bench.start()
+    assert (maps / "0").read_text() == "99\n"
     bench.crash()

@@ -123,7 +123,8 @@ def test_a_pid_that_is_another_s_by_now_is_not_signalled(sleeper, monkeypatch, p
         monkeypatch.delattr(os, "pidfd_open")
     child = sleeper()
     cleanup._send(child.pid, "1", signal.SIGKILL)  # an older process had this number
-    assert child.poll() is None
+    with pytest.raises(subprocess.TimeoutExpired):
+        child.wait(0.1)
     cleanup._send(child.pid, cleanup._start(str(child.pid)), signal.SIGKILL)
     assert child.wait(5) == -signal.SIGKILL
 
@@ -179,6 +180,21 @@ def test_the_job_s_folder_is_removed_with_the_user_s_rights(tmp_path: Path) -> N
     assert sorted(p.name for p in tmp_path.iterdir()) == [".hook", "ada.13", "kept"]
     assert (kept / "file").exists()
     assert list(cleanup.after_job(temp_env("../kept"), str(tmp_path / ".hook"))) == []
+
+
+@pytest.mark.skipif(ME != 0, reason="only root can make another's folder")
+def test_what_the_user_could_not_remove_stays(tmp_path: Path) -> None:
+    for folder in (tmp_path, *tmp_path.parents):
+        if folder != Path("/tmp") and folder.is_relative_to("/tmp"):
+            folder.chmod(0o755)
+    (tmp_path / "12" / "roots").mkdir(parents=True, mode=0o700)
+    (tmp_path / "12" / "roots" / "file").write_text("x")
+    os.chown(tmp_path / "12", 1000, 1000)
+    (tmp_path / "12").chmod(0o755)
+    (tmp_path / ".hook").write_text(f"temp\t{tmp_path}/%j\n")
+    (line,) = list(cleanup.after_job(temp_env(), str(tmp_path / ".hook")))
+    assert line.endswith("is left: Directory not empty")
+    assert (tmp_path / "12" / "roots" / "file").exists()
 
 
 @pytest.mark.skipif(ME != 0, reason="only root can make another's folder")
