@@ -246,8 +246,12 @@ class HealthWatch:
         return verdict_unknown(self._settings.node, _now_ms(), "FWH908", why)
 
     def _take(self, verdict: Verdict) -> None:
+        before = {finding.key for finding in self.verdict.findings}
+        for finding in verdict.findings:
+            if finding.key not in before:
+                _log.warning("health: %s %s (%s)", finding.severity, finding.reason, finding.value)
         if verdict.state != self.verdict.state:
-            _log.warning("health of this node: %s", verdict.state)
+            _log.info("health of this node: %s", verdict.state)
         self.verdict = verdict
         self._save()
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import signal
 import time
 from collections.abc import Iterator
@@ -23,7 +24,7 @@ from tests.lab.waiting import await_value
 pytestmark = pytest.mark.lab
 
 QUICK = (
-    "[defaults]\nperiod_s = 0.4\ndeadline_s = 1.0\n\n[checks.xid_fault]\nparameters.hold_s = 4\n"
+    "[defaults]\nperiod_s = 0.4\ndeadline_s = 1.0\n\n[checks.xid_fault]\nparameters.hold_s = 3\n"
 )
 HANG_S = 2.0
 ALL = ("gpu01", "gpu02", "h01", "mig01")
@@ -160,6 +161,12 @@ def test_a_lost_gpu_drains_exactly_its_node_until_it_is_healed(site: OneHostClus
     reasons = await_drained(site, "gpu01", "gpu02")
     assert reasons["gpu02"] == "my own"
     assert reasons["gpu01"].startswith(f"fairwatt FWH101 {lost}: ")
+    shown = site.fairwatt("health", node="gpu01")
+    assert shown.returncode == 4
+    assert ["FWH101", "gpu_lost", "bad", lost] in [
+        line.split()[:4] for line in shown.stdout.splitlines()
+    ]
+    assert re.search(r"the node is (being )?drained", shown.stdout)
     site.kill_agent("gpu01")  # nothing is forgotten with the process
     site.start_agent("gpu01")
     node.fake.heal(lost)
@@ -178,7 +185,7 @@ def test_xid_79_drains_and_what_an_admin_adds_to_the_reason_is_his(site: OneHost
     log_kernel(site, "h01", 12, f"NVRM: Xid (PCI:{second.pci[:-2]}): 79, pid='<unknown>'")
     (reason,) = await_drained(site, "h01").values()
     assert reason.startswith(f"fairwatt FWH201 {second.uuid}: XID 79 ")
-    await_drained(site)  # four seconds after the last one
+    await_drained(site)  # three seconds after the last one
     log_kernel(site, "h01", 13, f"NVRM: Xid (PCI:{second.pci[:-2]}): 79, pid='<unknown>'")
     (reason,) = await_drained(site, "h01").values()
     scontrol(site, "h01", f"reason={reason} - ticket 7")

@@ -10,6 +10,7 @@ import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
+import msgspec
 import pytest
 
 from fairwatt.accounting.agent.health import MOST_DYING, HealthSettings, HealthWatch
@@ -20,6 +21,7 @@ LOST = Finding(
     severity="bad",
     action="drain",
     device="GPU-a",
+    value="gone",
     text="lost",
     confirmed=True,
     drain="drained",
@@ -81,6 +83,14 @@ def codes(watch: HealthWatch) -> list[str]:
     return [finding.code for finding in watch.verdict.findings]
 
 
+def test_a_finding_is_logged_once(bench: Bench, caplog: pytest.LogCaptureFixture) -> None:
+    later = msgspec.structs.replace(BAD, rounds=2)
+    watch = bench.begin(says(BAD) + "; import time; time.sleep(0.2);" + says(later) + WAITS)
+    bench.until(lambda: watch.verdict.rounds == 2, "the second verdict")
+    said = [each.message for each in caplog.records if "FWH101" in each.message]
+    assert said == ["health: bad fairwatt FWH101 GPU-a: lost (gone)"]
+
+
 def test_the_prolog_hears_of_a_fault_of_its_own_devices_only(bench: Bench) -> None:
     watch = bench.begin(says(BAD) + WAITS)
     assert watch.answer({"GPU-a"}) == {"state": "unknown", "drain": None}
@@ -93,8 +103,6 @@ def test_the_prolog_hears_of_a_fault_of_its_own_devices_only(bench: Bench) -> No
 
 @pytest.mark.parametrize("word", ["", "confirming", "limit", "yielded", "waiting"])
 def test_a_fault_that_does_not_drain_stops_no_job(bench: Bench, word: str) -> None:
-    import msgspec
-
     finding = msgspec.structs.replace(LOST, drain=word)
     watch = bench.begin(says(msgspec.structs.replace(BAD, findings=(finding,))) + WAITS)
     bench.until(lambda: watch.verdict.state == "bad", "the verdict")
