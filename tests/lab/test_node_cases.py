@@ -19,9 +19,11 @@ import pytest
 from fairwatt.accounting.agent.segments import read_entries
 from fairwatt.core.events import Event, RunEnded, RunStarted, WindowClosed
 from fairwatt.core.segments import segment_numbers, segment_path
+from tests.lab.cluster import OneHostCluster
 from tests.lab.hooks import PACKAGE_NODE_HOOKS
 from tests.lab.node_site import NodeJournal, NodeSite
 from tests.lab.paths import temporary_root
+from tests.lab.sliced import DYNAMIC, sliced_cluster
 from tests.lab.system import HOST_RELEASE, OTHER_RELEASES, why_missing
 from tests.lab.users import find_user
 from tests.lab.waiting import await_value
@@ -74,13 +76,13 @@ def running(site: NodeSite, job_id: int) -> None:
     site.wait_job(job_id, ("RUNNING",), timeout_s=30)
 
 
-def events(site: NodeSite, node: str) -> list[Event]:
+def events(site: OneHostCluster, node: str) -> list[Event]:
     folder = site.nodes[node].spool_dir / "journal"
     paths = [segment_path(folder, number) for number in segment_numbers(folder)]
     return [entry.event for path in paths for entry in read_entries(path) if entry.event]
 
 
-def run_of(site: NodeSite, node: str, job_id: int) -> tuple[RunStarted, RunEnded]:
+def run_of(site: OneHostCluster, node: str, job_id: int) -> tuple[RunStarted, RunEnded]:
     """The last word on the job's start, and its end, once they are in the journal."""
 
     def look() -> tuple[RunStarted, RunEnded] | None:
@@ -455,3 +457,19 @@ def answering(path: Path, answer: bytes) -> Iterator[None]:
             server.shutdown(socket.SHUT_RDWR)
             thread.join(5)
     path.unlink(missing_ok=True)
+
+
+def test_detected_slices_are_known_by_uuid() -> None:
+    """AutoDetect: no File= anywhere; Slurm itself names the slices, and the map takes its word."""
+    with temporary_root() as root, sliced_cluster(root / "d", HOST_RELEASE) as sliced:
+        folder = root / "d" / "flags"
+        folder.mkdir()
+        folder.chmod(0o1777)
+        args = ["-p", "cut", "-w", DYNAMIC, "--gres=gpu:2", f"--output={folder}/out"]
+        done = sliced.lab.sbatch(args, "echo $CUDA_VISIBLE_DEVICES")
+        assert done.job_id is not None, done.stderr
+        assert sliced.lab.wait_job(done.job_id) == ["COMPLETED"]
+        started, end = run_of(sliced.lab, DYNAMIC, done.job_id)
+    assert started.mapped_by == "uuid"
+    assert end.closed_by == "epilog"
+    assert [(hold.numerator, hold.denominator) for hold in started.holds] == [(1, 7)] * 2
