@@ -17,11 +17,11 @@ import msgspec
 
 from fairwatt.accounting.agent.journal_line import decode_line, encode_line
 from fairwatt.accounting.agent.records import Entry
-from fairwatt.accounting.agent.segments import last_seq, read_entries
+from fairwatt.accounting.agent.segments import entries_from, last_seq, read_entries
 from fairwatt.accounting.agent.state import State, apply, numbered
 from fairwatt.core.delivery import Batch
 from fairwatt.core.errors import SpoolError
-from fairwatt.core.events import encode_event
+from fairwatt.core.events import Event, encode_event
 from fairwatt.core.files import locked, write_atomically
 from fairwatt.core.line_file import LineFile
 from fairwatt.core.sealed_line import seal, unseal
@@ -31,6 +31,10 @@ __all__ = ["Journal"]
 
 SEGMENT_BYTES = 1 << 20
 _log = logging.getLogger(__name__)
+
+
+_Place = tuple[int, int]
+"""A segment and an offset in it; what lies before the place of the last delivery is delivered."""
 
 
 class _Checkpoint(msgspec.Struct):
@@ -56,6 +60,8 @@ class Journal:
         self._alerted = False
         self._sync_now = True
         self._covered = 0
+        self._offered: tuple[int, _Place] = (-1, (0, 0))
+        self._behind: _Place = (0, 0)
         try:
             folder.mkdir(mode=0o700, parents=True, exist_ok=True)
             self._lock = self._locked()
@@ -118,19 +124,26 @@ class Journal:
     def pending(self, max_bytes: int, max_events: int) -> Batch | None:
         """Return the oldest undelivered events on disk, at least one, or None."""
         lines: list[bytes] = []
-        size = first = last = 0
+        size = first = 0
+        for event, place in self._undelivered():
+            line = encode_event(event) + b"\n"
+            if lines and (size + len(line) > max_bytes or len(lines) >= max_events):
+                break
+            lines.append(line)
+            size += len(line)
+            first = first or event.seq
+            self._offered = (event.seq, place)
+        return Batch(b"".join(lines), len(lines), first, self._offered[0]) if lines else None
+
+    def _undelivered(self) -> Iterator[tuple[Event, _Place]]:
+        """Yield the events after the last delivered one, each with the place behind it."""
         for number in segment_numbers(self._folder):
-            for entry in read_entries(segment_path(self._folder, number)):
-                event = entry.event
-                if event is None or event.seq <= self._delivered:
-                    continue
-                line = encode_event(event) + b"\n"
-                if lines and (size + len(line) > max_bytes or len(lines) >= max_events):
-                    return Batch(b"".join(lines), len(lines), first, last)
-                lines.append(line)
-                size += len(line)
-                first, last = first or event.seq, event.seq
-        return Batch(b"".join(lines), len(lines), first, last) if lines else None
+            if number < self._behind[0]:
+                continue
+            begin = self._behind[1] if number == self._behind[0] else 0
+            for entry, end in entries_from(segment_path(self._folder, number), begin):
+                if entry.event is not None and entry.event.seq > self._delivered:
+                    yield entry.event, (number, end)
 
     def confirm(self, seq: int) -> None:
         """Forget the events up to `seq`: the collector has them.
@@ -140,9 +153,12 @@ class Journal:
         makes room.
         """
         self._delivered = max(self._delivered, seq)
+        if seq == self._offered[0]:
+            self._behind = self._offered[1]
         try:
             self._drop_delivered()
-            write_atomically(self._folder / "delivered", seal(str(self._delivered).encode()))
+            mark = seal(str(self._delivered).encode())
+            write_atomically(self._folder / "delivered", mark, durable=False)
         except OSError as error:
             _log.warning("%s: delivery mark not written: %s", self._folder, error.strerror)
 

@@ -16,6 +16,7 @@ from statistics import median, quantiles
 
 from tests.bench.node_agent import LiveAgent, Weight, soak
 from tests.bench.node_cluster import HOOKS, NONE, OURS, PEER, QUERY_MS, JobTimes, NodeBenchCluster
+from tests.bench.node_taker import taker
 from tests.lab.available import why_unavailable
 from tests.lab.paths import temporary_root
 from tests.lab.system import HOST_RELEASE, OTHER_RELEASES, why_missing
@@ -155,9 +156,9 @@ def measure_hooks(
     root: Path, release: str, jobs: int, live_s: float, query_ms: int
 ) -> tuple[Figures, Weight, Weight | None]:
     """Run the jobs on a live cluster, with the agent of the large node beside them."""
-    with NodeBenchCluster(root / "c", release, query_ms) as cluster:
+    with taker() as url, NodeBenchCluster(root / "c", url, release, query_ms) as cluster:
         cluster.start_agents()
-        agent = LiveAgent(cluster, root / "slices01")
+        agent = LiveAgent(cluster, root / "slices01", url)
         for number in range(6):  # first runs compile and load
             cluster.run_job(number)
         agent.begin()

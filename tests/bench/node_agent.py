@@ -7,17 +7,13 @@ import json
 import os
 import subprocess
 import sys
-import threading
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
-from typing import Any
 
 from tests.bench.node_memory import children, cpu_s, memory_kib
 from tests.bench.node_site import NodeSite
+from tests.bench.node_taker import taker
 from tests.fakes.nvml_control import environment
 from tests.lab.cluster import OneHostCluster
 from tests.lab.programs import answers_ping, command
@@ -41,13 +37,10 @@ class Weight:
 class LiveAgent:
     """`fairwatt agent` on 8 × 7 slices, with its health child, among a cluster's daemons."""
 
-    def __init__(self, cluster: OneHostCluster, root: Path) -> None:
+    def __init__(self, cluster: OneHostCluster, root: Path, collector_url: str) -> None:
         site = NodeSite(root)
         root.mkdir(parents=True)
-        site.make(
-            cluster.collector_url,
-            **{"site.munge_socket": str(cluster.paths.munge_socket)},
-        )
+        site.make(collector_url, **{"site.munge_socket": str(cluster.paths.munge_socket)})
         env = {"FAIRWATT_CONFIG": str(site.config_path), **environment(site.control_path)}
         daemon = cluster.spawn("agent-slices01", command("agent"), **env)
         daemon.ready(lambda: answers_ping(site.socket))
@@ -80,7 +73,7 @@ def soak(root: Path, ticks: int) -> list[dict[str, float]]:
     """Run the agent's loop for so many samplings (node_soak.py); return its marks."""
     site = NodeSite(root)
     root.mkdir(parents=True)
-    with _collector() as url:
+    with taker() as url:
         site.make(url, **{"health.enabled": False})
         env = {
             **os.environ,
@@ -92,28 +85,3 @@ def soak(root: Path, ticks: int) -> list[dict[str, float]]:
         argv += [str(site.config_path), str(site.control_path), str(ticks)]
         done = subprocess.run(argv, env=env, stdout=subprocess.PIPE, check=True)
     return [json.loads(line) for line in done.stdout.splitlines()]
-
-
-@contextmanager
-def _collector() -> Iterator[str]:
-    """Something that takes events; yields its address."""
-    with ThreadingHTTPServer(("127.0.0.1", 0), _Taker) as server:
-        thread = threading.Thread(target=server.serve_forever)
-        thread.start()
-        try:
-            yield f"http://127.0.0.1:{server.server_port}"
-        finally:
-            server.shutdown()
-            thread.join()
-
-
-class _Taker(BaseHTTPRequestHandler):
-    def do_POST(self) -> None:
-        left = int(self.headers["Content-Length"])
-        while left:
-            left -= len(self.rfile.read(min(left, 65_536)))
-        self.send_response(200)
-        self.end_headers()
-
-    def log_message(self, *_args: Any) -> None:
-        """Say nothing."""

@@ -58,22 +58,30 @@ class NodeBenchCluster(OneHostCluster):
 
     Args:
         root, release: as for OneHostCluster.
+        collector_url: where the agents send their events.
         query_ms: what the driver takes for the peer's query of the library.
     """
 
-    def __init__(self, root: Path, release: str = HOST_RELEASE, query_ms: int = QUERY_MS) -> None:
+    def __init__(
+        self, root: Path, collector_url: str, release: str = HOST_RELEASE, query_ms: int = QUERY_MS
+    ) -> None:
         super().__init__(
             root,
             hook="none",
             node_hooks=PACKAGE_NODE_HOOKS,
-            settings={"agent.sample_s": 10.0, "agent.ship_s": 300.0},
+            settings={
+                "agent.sample_s": 10.0,
+                "agent.ship_s": 300.0,
+                "agent.collector_url": collector_url,
+            },
             release=release,
         )
         self._query_ms = query_ms
+        self._times: dict[str, list[dict[str, int]]] = {}
+        self._read: dict[str, int] = {}
 
     def start_agents(self) -> None:
-        """Start the collector and the agents of the nodes in use."""
-        self.start_collector()
+        """Start the agents of the nodes in use."""
         for node, _ in PLACES:
             self.start_agent(node)
 
@@ -117,10 +125,16 @@ class NodeBenchCluster(OneHostCluster):
             raise LabError(f"{text}\n{self.log_text('agent-mig01')}")
 
     def _rows(self, hook: str) -> list[dict[str, int]]:
+        """The hook's lines so far; each is read once."""
         names = ("job", "variant", "begin", "end", "status", "core_us")
-        lines = (self.paths.etc / f"{hook}.times").read_text().splitlines(keepends=True)
-        whole = [line.split() for line in lines if line.endswith("\n")]
-        return [dict(zip(names, map(int, words), strict=True)) for words in whole]
+        known, begin = self._times.setdefault(hook, []), self._read.get(hook, 0)
+        with (self.paths.etc / f"{hook}.times").open() as file:
+            file.seek(begin)
+            new, newline, _ = file.read().rpartition("\n")
+        self._read[hook] = begin + len(new + newline)
+        for line in new.splitlines():
+            known.append(dict(zip(names, map(int, line.split()), strict=True)))
+        return known
 
     def _last(self, hook: str, number: int) -> dict[str, int]:
         """The hook's line of the `number`th job (from 0), empty while it is not there."""

@@ -14,7 +14,9 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from fairwatt.accounting.agent import journal as journal_module
+from fairwatt.accounting.agent import segments as agent_segments_module
 from fairwatt.accounting.agent.journal import Journal
+from fairwatt.accounting.agent.journal_line import decode_line
 from fairwatt.accounting.agent.records import Entry, Reading
 from fairwatt.core import line_file as line_file_module
 from fairwatt.core import segments as segments_module
@@ -105,6 +107,37 @@ def test_events_leave_only_when_confirmed(tmp_path) -> None:
     again = open_journal(tmp_path)
     assert pending_jobs(again) == [3]
     assert {run.job_id for run in again.state.runs} == {1, 2, 3}
+
+
+def test_what_is_delivered_is_not_read_again(tmp_path, monkeypatch) -> None:
+    """A busy node's segment has thousands of lines, and hooks wait while they are read."""
+    journal = open_journal(tmp_path)
+    journal.append([started(n) for n in range(1, 51)])
+    batch = journal.pending(1 << 20, 30)
+    assert batch is not None
+    journal.confirm(batch.last_seq)
+    journal.append([started(51), ended(1)])
+    decoded: list[bytes] = []
+
+    def counted(line: bytes) -> Entry:
+        decoded.append(line)
+        return decode_line(line)
+
+    monkeypatch.setattr(agent_segments_module, "decode_line", counted)
+    assert pending_jobs(journal) == [*range(31, 52), 1]
+    assert len(decoded) == 22
+
+
+def test_a_torn_line_behind_the_last_delivery_hides_nothing(tmp_path, monkeypatch) -> None:
+    journal = open_journal(tmp_path)
+    journal.append([started(1)])
+    with next(tmp_path.glob("*.journal")).open("ab") as file:
+        file.write(b"torn")
+    batch = journal.pending(1 << 20, 30)
+    assert batch is not None
+    journal.confirm(batch.last_seq)
+    journal.append([started(2), started(3)])
+    assert pending_jobs(journal)[-1] == 3
 
 
 def test_batches_are_bounded_in_bytes_but_never_empty(tmp_path) -> None:
@@ -236,7 +269,7 @@ def test_a_full_disk_is_reported_once_and_made_good(tmp_path, monkeypatch, caplo
 def no_new_files(monkeypatch):
     """The disk is full: no file can be created or replaced; an old one still takes a line."""
 
-    def full(*_: object) -> None:
+    def full(*_: object, **_named: object) -> None:
         raise OSError(errno.ENOSPC, "No space left on device")
 
     with monkeypatch.context() as patch:
