@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Keeps every decision without slurmctld waiting for it: queue, disk, collector.
 
-The answering thread hands over references. One thread writes them, on disk every second; another
+The answering thread hands over references. One thread writes them, on disk four times a second; another
 delivers. After a kill at most the last second is missing; a collector that is away is waited for.
 """
 
@@ -29,7 +29,7 @@ from fairwatt.slurm_plugins.wire import Query
 
 __all__ = ["DecisionJournal", "journal_of"]
 
-WRITE_S = 1.0
+WRITE_S = 0.25
 """How often the queue is put on disk."""
 SHIP_S = 2.0
 """How long decisions are gathered for one delivery."""
