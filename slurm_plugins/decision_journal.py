@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Keeps every decision without slurmctld waiting for it: queue, disk, collector.
 
-The answering thread hands over references. One thread writes them, on disk four times a second; another
-delivers. After a kill at most the last second is missing; a collector that is away is waited for.
+The answering thread hands over references. One thread writes them, on disk four times a second;
+another delivers. After a kill at most the last second is missing; a collector that is away is
+waited for.
 """
 
 from __future__ import annotations
