@@ -33,15 +33,26 @@ __all__ = [
 OWN_PREFIX = "fairwatt FWH"
 """How every drain reason of ours begins; no other is ever touched."""
 
+_STOPPING = ("permitted", "drained", "foreign", "off")
 Severity = Literal["warn", "bad", "unknown"]
 Action = Literal["alert", "drain"]
 State = Literal["ok", "warn", "bad", "unknown"]
-Drain = Literal["", "confirming", "permitted", "drained", "limit", "yielded", "off", "waiting"]
+Drain = Literal[
+    "",
+    "confirming",
+    "permitted",
+    "drained",
+    "foreign",
+    "limit",
+    "yielded",
+    "off",
+    "waiting",
+]
 """What becomes of a finding whose action is drain; "" where the action is alert.
 
 confirming: not seen often enough yet; permitted: the drain is on its way; drained: the node is
-drained with our reason; limit: too many nodes are already; yielded: an admin decided otherwise;
-off: health.drain is false; waiting: slurmctld does not answer, or the node is drained already.
+drained with our reason; foreign: with another reason; limit: too many nodes are already; yielded:
+an admin decided otherwise; off: health.drain is false; waiting: slurmctld does not answer.
 """
 
 
@@ -109,7 +120,7 @@ class Verdict(msgspec.Struct, frozen=True, kw_only=True):
         jobs run.
         """
         for finding in self.findings:
-            if finding.device in devices and finding.drain in ("permitted", "drained", "off"):
+            if finding.device in devices and finding.drain in _STOPPING:
                 return finding
         return None
 

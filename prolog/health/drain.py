@@ -46,7 +46,8 @@ class Record(msgspec.Struct, frozen=True, kw_only=True):
         reason: the very text that we wrote and that lies on the node as far as we know.
         code, device: what it is about.
         sure: it did reach the node; else it was about to be written when this was kept.
-        yielded: keys of troubles for which an admin decided otherwise.
+        yielded: keys of troubles for which an admin decided otherwise, in this boot.
+        boot_id: the boot of all this.
     """
 
     reason: str = ""
@@ -54,6 +55,7 @@ class Record(msgspec.Struct, frozen=True, kw_only=True):
     device: str | None = None
     sure: bool = False
     yielded: tuple[str, ...] = ()
+    boot_id: str = ""
 
 
 class Step(msgspec.Struct, frozen=True, kw_only=True):
@@ -74,9 +76,13 @@ def decide(
     healed: bool,
     limit: int,
     now_ms: int,
+    boot_id: str = "",
     prolog_failed_ms: int | None = None,
 ) -> Step:
     """Return the next step.
+
+    A node that takes jobs again after a reboot (`scontrol reboot nextstate=resume`) was resumed in
+    the hope that the reboot helped: nobody decided to live with the trouble.
 
     Args:
         wanted: the confirmed findings whose action is drain, the oldest first.
@@ -86,19 +92,22 @@ def decide(
         healed: what the record is about has passed often enough.
         limit: so many nodes may have our reason within an hour, this one among them.
         now_ms: UTC epoch milliseconds.
+        boot_id: this boot's.
         prolog_failed_ms: when our prolog last stopped a job here.
     """
-    record = _pruned(record, wanted)
+    same_boot = record.boot_id == boot_id
+    record = _pruned(record, wanted if same_boot else (), boot_id)
     if record.reason and view.is_drained and view.reason == record.reason:
         record = replace(record, sure=True)
         if wanted or not healed:
             return Step(record=record, drain="drained")
         return Step(deed="undrain", record=record, why=f"{record.code} passes again")
-    if record.sure:
+    if record.sure and same_boot:
         yielded = (*record.yielded, *(finding.key for finding in wanted))
         why = f"the node is {view.state} with reason {view.reason!r}: an admin decided"
-        return Step(record=Record(yielded=_unique(yielded)), drain="yielded", why=why)
-    record = Record(yielded=record.yielded)
+        fresh = Record(yielded=_unique(yielded), boot_id=boot_id)
+        return Step(record=fresh, drain="yielded", why=why)
+    record = Record(yielded=record.yielded, boot_id=boot_id)
     for finding in wanted:
         if finding.key not in record.yielded:
             slurms = view.reason == SLURMS_OWN and _is_recent(prolog_failed_ms, now_ms)
@@ -125,11 +134,12 @@ def _begin(
         code=finding.code,
         device=finding.device,
         yielded=record.yielded,
+        boot_id=record.boot_id,
     )
     if view.is_drained and view.reason == finding.reason:  # our memory was lost
         return Step(record=replace(fresh, sure=True), drain="drained")
     if view.is_drained and not slurms:
-        return Step(record=record, drain="waiting", why=f"drained already: {view.reason!r}")
+        return Step(record=record, drain="foreign", why=f"drained already: {view.reason!r}")
     if len(_ours(others, now_ms)) >= limit:
         return Step(record=record, drain="limit", why=f"{limit} nodes within an hour")
     return Step(deed="drain", record=fresh, drain="permitted", why=finding.reason)
@@ -173,10 +183,11 @@ def _ours(views: Iterable[NodeView], now_ms: int) -> list[NodeView]:
     ]
 
 
-def _pruned(record: Record, wanted: Sequence[Finding]) -> Record:
+def _pruned(record: Record, wanted: Sequence[Finding], boot_id: str) -> Record:
     """Forget decisions about troubles that are over."""
     keys = {finding.key for finding in wanted}
-    return replace(record, yielded=tuple(key for key in record.yielded if key in keys))
+    yielded = tuple(key for key in record.yielded if key in keys)
+    return replace(record, yielded=yielded, boot_id=boot_id)
 
 
 def _unique(keys: Iterable[str]) -> tuple[str, ...]:

@@ -175,7 +175,12 @@ def _each_instance(handle: _Handle) -> Iterator[Instance]:
         )
 
 
+def _counter(handle: _Handle) -> int:
+    return int(pynvml.nvmlDeviceGetTotalEnergyConsumption(handle))
+
+
 PARTS: Mapping[str, Callable[[_Handle], object]] = {
+    "counter": _counter,
     "instances": _instances,
     "throttle": _throttle,
     "temperature": _temperature,

@@ -42,12 +42,14 @@ This page is written by `python -m fairwatt.prolog.health.page`; do not edit it 
   A checking process that hangs for `health.hang_s` is started anew, later each time.
 - **Only our own reason is undrained**, after `health.heal_rounds` rounds in a row without the
   finding. A reason that an admin changed or added to is his, and so is a node that he resumed:
-  the same trouble does not drain it again until it was over once. A node that is drained for
-  another reason is never touched. A check that is switched off, or set to alert, gives its
-  drains back.
+  the same trouble does not drain it again until it was over once, or the node was rebooted.
+  A node that is drained for another reason is never touched. A check that is switched off, or
+  set to alert, gives its drains back.
 - **No more than `health.max_drains_per_hour` nodes** of the cluster have a drain of ours that is
   younger than an hour. Beyond it there is the alert FWH907: many at once have a common cause.
-- `health.drain = false` keeps fairwatt from changing nodes at all.
+- `health.drain = false` keeps fairwatt from changing nodes at all. The prolog still stops jobs on
+  a broken device, for which Slurm drains the node, without any limit: set `health.prolog_fails`
+  too where that is not wanted.
 
 Slurm is asked only when there is something to drain or undrain: one `sinfo` before and one after,
 one `scontrol update`, each at most 10 s. While slurmctld is away it is tried again, up to every

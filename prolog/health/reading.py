@@ -43,7 +43,7 @@ __all__ = [
 ]
 
 GPU_PARTS = (
-    *("instances", "throttle", "temperature", "memory", "clocks", "power"),
+    *("counter", "instances", "throttle", "temperature", "memory", "clocks", "power"),
     *("pcie", "ecc", "retired", "rows", "links"),
 )
 """What is read of each board, quick ones first."""
@@ -146,7 +146,10 @@ class Instance(msgspec.Struct, frozen=True):
 
 
 class Gpu(msgspec.Struct, frozen=True, kw_only=True):
-    """One board; `state` is what NVML says when it is spoken to. `pci` is like 0000:07:00."""
+    """One board; `state` is what NVML says when it is spoken to. `pci` is like 0000:07:00.
+
+    `counter` is its energy in mJ since the last reset.
+    """
 
     uuid: str
     index: int
@@ -154,6 +157,7 @@ class Gpu(msgspec.Struct, frozen=True, kw_only=True):
     pci: str
     name: str = ""
     state: Literal["ok", "lost", "reset-required"] = "ok"
+    counter: int | None = None
     ecc: Ecc | None = None
     retired: RetiredPages | None = None
     rows: RemappedRows | None = None
@@ -195,12 +199,18 @@ class Versions(msgspec.Struct, frozen=True):
 
 
 class Xid(msgspec.Struct, frozen=True):
-    """An error that the driver wrote to the kernel log; `device` is the GPU's UUID if known."""
+    """An error that the driver wrote to the kernel log.
+
+    Attributes:
+        device: the GPU's UUID, if known.
+        counter_mj: its energy counter at about that time: when it shows less, it was reset.
+    """
 
     t_ms: int
     number: int
     pci: str
     device: str | None = None
+    counter_mj: int | None = None
 
 
 class Disk(msgspec.Struct, frozen=True):

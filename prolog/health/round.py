@@ -13,6 +13,8 @@ from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import TypeVar
 
+from msgspec.structs import replace
+
 from fairwatt.core.boot import read_boot_id, read_boot_ms
 from fairwatt.core.errors import FairwattError
 from fairwatt.core.verdict import Holder, one_line
@@ -39,6 +41,8 @@ class Round:
     def __init__(self, specs: Iterable[CheckSpec], now: float) -> None:
         self._pending = {spec.name: (spec, now + spec.deadline_s) for spec in specs}
         parts = {part for spec, _ in self._pending.values() for part in spec.reads}
+        if "xids" in parts:
+            parts.add("counter")  # tells a reset; where it is not offered nothing is lost
         self.draft = Draft({"devices", *parts})
         self.began = now
 
@@ -81,6 +85,7 @@ class HostReader:
         self._log = KernelLog(settings.kmsg, boot_id, boot_ms, position)
         self.xids: tuple[Xid, ...] = tuple(xids) if position.boot_id == boot_id else ()
         self._names = {gpu.pci: gpu.uuid for gpu in known}
+        self._counters: dict[str, int] = {}
         self.holders: tuple[Holder, ...] | None = None
         self._expected: Expected | None = None
         self._expected_key: object = None
@@ -113,12 +118,17 @@ class HostReader:
     def _read_log(self, gpus: Iterable[Gpu], boards: Mapping[str, str]) -> tuple[Xid, ...]:
         self._names |= {pci: uuid for uuid, pci in boards.items()}
         self._names |= {gpu.pci: gpu.uuid for gpu in gpus if gpu.minor >= 0}
-        kept = (*self.xids, *self._log.read())[-MAX_XIDS:]
-        self.xids = tuple(
-            Xid(xid.t_ms, xid.number, xid.pci, xid.device or self._names.get(xid.pci))
-            for xid in kept
-        )
+        now = {gpu.uuid: gpu.counter for gpu in gpus if gpu.counter is not None}
+        fresh = map(self._named, self._log.read())
+        self.xids = tuple(xid for xid in (*self.xids, *fresh) if not _is_over(xid, now))[
+            -MAX_XIDS:
+        ]
+        self._counters |= now
         return self.xids
+
+    def _named(self, xid: Xid) -> Xid:
+        device = self._names.get(xid.pci)
+        return replace(xid, device=device, counter_mj=self._counters.get(device or ""))
 
     def _expect(self, gpus: tuple[Gpu, ...]) -> Expected:
         key = (
@@ -135,6 +145,12 @@ class HostReader:
         settings = self._settings
         baseline = settings.folder / "baseline.json"
         return (settings.gres_conf, settings.slurm_conf, settings.mig_file, baseline)
+
+
+def _is_over(xid: Xid, counters: Mapping[str, int]) -> bool:
+    """Whether the board was reset since: its energy counter began anew."""
+    now_mj = counters.get(xid.device or "")
+    return now_mj is not None and xid.counter_mj is not None and now_mj < xid.counter_mj
 
 
 def _tried(part: str, gaps: dict[tuple[str, str], Gap], read: Callable[[], _T]) -> _T | None:

@@ -17,10 +17,11 @@ _DRAINS = {
     "confirming": "seen once, to be confirmed",
     "permitted": "the node is being drained",
     "drained": "the node is drained",
+    "foreign": "the node is drained for another reason",
     "limit": "not drained: too many nodes are",
     "yielded": "not drained: an admin resumed the node",
     "off": "not drained: health.drain is false",
-    "waiting": "not drained by fairwatt: Slurm is away, or the node is drained already",
+    "waiting": "not drained: Slurm does not answer",
 }
 
 

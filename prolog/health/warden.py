@@ -50,6 +50,7 @@ class Warden:
         slurm: this node in Slurm.
         record: what an earlier process did.
         limit: health.max_drains_per_hour.
+        boot_id: this boot's.
         watch_s: how often a node with a drain, or a wish for one, is looked at again.
         settle_s: SETTLE_S but in tests.
     """
@@ -61,6 +62,7 @@ class Warden:
         *,
         limit: int,
         watch_s: float,
+        boot_id: str = "",
         settle_s: float = SETTLE_S,
     ) -> None:
         self.record = record
@@ -71,6 +73,7 @@ class Warden:
         self._limit = limit
         self._watch_s = watch_s
         self._settle_s = settle_s
+        self._boot_id = boot_id
         self._busy = False
         self._decided: tuple[tuple[str, ...], bool] | None = None
         self._next = 0.0
@@ -139,21 +142,26 @@ class Warden:
             healed=healed,
             limit=self._limit,
             now_ms=_now_ms(),
+            boot_id=self._boot_id,
             prolog_failed_ms=failed_ms,
         )
 
     def _do(self, step: Step) -> Step:
         if step.deed == "undrain":
             self._slurm.undrain()
-            return Step(record=Record(yielded=step.record.yielded), why="undrained")
+            return Step(record=_without_reason(step.record), why="undrained")
         self._slurm.drain(step.record.reason)
         time.sleep(self._settle_s)
         mine, others = self._slurm.look(everywhere=True)
         if is_beyond_limit(mine.name, [mine, *others], limit=self._limit, now_ms=_now_ms()):
             self._slurm.undrain()
             why = f"{self._limit} nodes within an hour: the drain was taken back"
-            return Step(record=Record(yielded=step.record.yielded), drain="limit", why=why)
+            return Step(record=_without_reason(step.record), drain="limit", why=why)
         return Step(record=replace(step.record, sure=True), drain="drained", why="drained")
+
+
+def _without_reason(record: Record) -> Record:
+    return Record(yielded=record.yielded, boot_id=record.boot_id)
 
 
 def _now_ms() -> int:

@@ -20,6 +20,7 @@ from typing import BinaryIO
 import msgspec
 
 from fairwatt.core import config, logs
+from fairwatt.core.boot import read_boot_id
 from fairwatt.core.errors import FairwattError
 from fairwatt.core.verdict import (
     AgentNotice,
@@ -71,6 +72,7 @@ class HealthWorker:
             memory.record,
             limit=settings.max_drains_per_hour,
             watch_s=settings.hang_s / 2,
+            boot_id=read_boot_id(settings.proc_root),
         )
         self._round: Round | None = None
         self._rounds = 0

@@ -101,6 +101,14 @@ def test_the_prolog_hears_of_a_fault_of_its_own_devices_only(bench: Bench) -> No
     assert watch.answer(set()) == {"state": "bad", "drain": None}
 
 
+@pytest.mark.parametrize("word", ["permitted", "foreign", "off"])
+def test_a_fault_that_drains_or_would_stops_its_job(bench: Bench, word: str) -> None:
+    finding = msgspec.structs.replace(LOST, drain=word)
+    watch = bench.begin(says(msgspec.structs.replace(BAD, findings=(finding,))) + WAITS)
+    bench.until(lambda: watch.verdict.state == "bad", "the verdict")
+    assert watch.answer({"GPU-a"})["drain"] is not None
+
+
 @pytest.mark.parametrize("word", ["", "confirming", "limit", "yielded", "waiting"])
 def test_a_fault_that_does_not_drain_stops_no_job(bench: Bench, word: str) -> None:
     finding = msgspec.structs.replace(LOST, drain=word)

@@ -192,8 +192,8 @@ def test_no_gpu_at_all_is_not_a_missing_board() -> None:
 
 
 def test_an_xid_is_over_after_its_time_and_may_be_named_or_left_out() -> None:
-    assert found("xid_fault", xids(79, age_s=3599)) == {"GPU-a": "XID 79"}
-    assert found("xid_fault", xids(79, age_s=3600)) == {}
+    assert found("xid_fault", xids(79, age_s=86_399)) == {"GPU-a": "XID 79"}
+    assert found("xid_fault", xids(79, age_s=86_400)) == {}
     assert found("xid_fault", xids(79), ignore=[79]) == {}
     assert found("xid_fault", xids(199), also=[199]) == {"GPU-a": "XID 199"}
 

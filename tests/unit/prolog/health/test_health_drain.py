@@ -79,6 +79,23 @@ def test_a_node_that_an_admin_resumed_is_his_until_the_trouble_is_over() -> None
     assert step(LOST, record=over.record).deed == "drain"
 
 
+def test_a_reboot_that_did_not_help_drains_again() -> None:
+    """scontrol reboot nextstate=resume: nobody decided to live with the trouble."""
+    before = replace(SURE, boot_id="boot 1", yielded=(ECC.key,))
+    assert step(LOST, record=before, boot_id="boot 2").deed == "drain"
+    assert step(ECC, record=before, boot_id="boot 2").deed == "drain"
+    still = step(LOST, record=before, view=OURS, boot_id="boot 2")
+    assert (still.drain, still.record.boot_id) == ("drained", "boot 2")
+    resumed = step(LOST, record=still.record, boot_id="boot 2")
+    assert resumed.drain == "yielded"
+    assert step(LOST, record=resumed.record, boot_id="boot 2").drain == "yielded"
+    assert step(record=before, view=OURS, healed=True, boot_id="boot 2").deed == "undrain"
+
+
+def test_a_node_that_is_drained_already_still_stops_jobs_on_the_broken_device() -> None:
+    assert step(LOST, view=replace(OURS, reason="maintenance")).drain == "foreign"
+
+
 def test_another_trouble_drains_although_an_admin_let_the_first_be() -> None:
     found = step(LOST, ECC, record=Record(yielded=(LOST.key,)))
     assert (found.deed, found.record.code) == ("drain", "FWH203")

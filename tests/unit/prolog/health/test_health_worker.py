@@ -185,6 +185,19 @@ def test_the_kernels_xid_is_found_once_and_outlives_the_process(node: Node) -> N
     assert node.finding("FWH201").since_ms == finding.since_ms
 
 
+def test_an_xid_is_over_when_its_board_was_reset(node: Node) -> None:
+    node.start()
+    node.until(lambda verdict: verdict.rounds)
+    micros = 1000 * (time.time_ns() // 1_000_000 - (read_boot_ms(Path("/proc")) or 0))
+    for sequence, bus in enumerate(("07", "0f")):
+        text = f"3,{sequence},{micros},-;NVRM: Xid (PCI:0000:{bus}:00): 119, pid=1, Timeout\n"
+        node.kmsg.write_text(node.kmsg.read_text() + text)
+    node.until(lambda verdict: len(verdict.findings) == 2)
+    node.fake.reset(node.gpus[0].uuid)
+    left = node.until(lambda verdict: len(verdict.findings) == 1)
+    assert left.findings[0].device == node.gpus[1].uuid
+
+
 def test_what_a_job_left_is_found_soon_after_its_end(node: Node) -> None:
     node.site_file.write_text("[checks.leftover_processes]\nparameters.allow_uids = []\n")
     node.start()
