@@ -61,4 +61,5 @@ class NodeSite:
             "agent.gres_conf": str(self.root / "gres.conf"),
             "agent.proc_root": str(self.root / "proc"),
             "agent.collector_url": collector_url,
+            "health.enabled": False,  # a process of its own, with files of its own
         }
