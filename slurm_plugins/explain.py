@@ -120,6 +120,8 @@ def as_text(explanation: Explanation) -> str:
     if explanation.recorded is not None:
         lines += _recorded_lines(explanation.recorded)
     lines += [line for step in decision.steps for line in _step_lines(step)]
+    if decision.steps:
+        lines += [f"{'(all rules)':<22} {'':<8} {note.code} {note.text}" for note in decision.told]
     lines += _quiet(decision.steps)
     if not decision.steps:
         lines += decision.say or [

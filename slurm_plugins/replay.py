@@ -124,6 +124,7 @@ def _code(decision: Decision) -> str:
     """The message that tells why; the last note of an accepted job."""
     told = [note.code for step in decision.steps for note in step.notes]
     refusals = [step.rejection.code for step in decision.steps if step.rejection is not None]
+    refusals += [note.code for note in decision.told if not decision.accepted]
     return next(iter([*refusals[-1:], *told[-1:]]), "no message")
 
 

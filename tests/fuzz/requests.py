@@ -7,12 +7,20 @@ import re
 
 from tests.fuzz.source import Source
 
-__all__ = ["FIELDS", "asks_for_gpus", "gres_text", "job_fields"]
+__all__ = [
+    "FIELDS",
+    "asks_for_gpus",
+    "exported_parts",
+    "gres_text",
+    "job_fields",
+    "origin_fields",
+]
 
 FIELDS = ("tres_per_node", "tres_per_job", "tres_per_task", "tres_per_socket")
 _PREFIXES = ("", "gres:", "gres/", "GRES/", "gres//", "gres")
 _NAMES = ("gpu", "gpu", "gpu", "GPU", "gpus", "shard", "mps", "cpu", "license/x", "")
 _TYPES = ("", "a100", "A100", "20gb", "a100|h100", "any", "mig-10gb", "hopper", "1g.5gb", ">=40G")
+_PARTS = ("SLURM_GPUS_HET_GROUP_1", "SLURM_TRES_PER_TASK_PACK_GROUP_0")
 _COUNTS = (
     "",
     "1",
@@ -50,6 +58,23 @@ def job_fields(source: Source) -> dict[str, str | int]:
         if source.number(0, 3) == 0:
             fields[name] = source.pick((0, 1, 2, 65534, 65535, 4294967294, source.number(0, 9)))
     return fields
+
+
+def origin_fields(source: Source) -> dict[str, str | int]:
+    """Who submits, and what the first part of a heterogeneous job exports for all."""
+    fields: dict[str, str | int] = {}
+    if source.number(0, 1):
+        fields["client"] = source.pick(("srun", "salloc", "either", source.text(8)))
+    if source.number(0, 1):
+        fields["het_offset"] = source.number(0, 2)
+        fields |= exported_parts(source)
+    return fields
+
+
+def exported_parts(source: Source) -> dict[str, str]:
+    """The variables of a part."""
+    values = ("20gb:1", "a100:2,any", "gpu:2", "cpu=1,gres/gpu:20gb:1", source.text(12))
+    return {name: source.pick(values) for name in _PARTS}
 
 
 def asks_for_gpus(text: str) -> bool:

@@ -25,7 +25,14 @@ from fairwatt.slurm_plugins import history, policy_file, sbatch_script
 from fairwatt.slurm_plugins.engine import decide
 from tests.fakes.job_desc import LUAS, Hook, Wire
 from tests.fakes.submit_releases import RELEASES
-from tests.fuzz.requests import FIELDS, asks_for_gpus, gres_text, job_fields
+from tests.fuzz.requests import (
+    FIELDS,
+    asks_for_gpus,
+    exported_parts,
+    gres_text,
+    job_fields,
+    origin_fields,
+)
 from tests.fuzz.source import Source
 from tests.unit.slurm_plugins.campus import POLICY
 from tests.unit.slurm_plugins.far_end import real
@@ -53,7 +60,7 @@ def grammar(source: Source) -> None:
 
 def decisions(source: Source) -> None:
     """The engine never fails, never misses a GPU, and is content with its own edits."""
-    job = job_fields(source)
+    job = job_fields(source) | origin_fields(source)
     spelling = source.pick(list(Spelling))
     decision = decide(job, POLICY, spelling=spelling)
     assert not any("internal error" in line for line in decision.say), decision.say
@@ -79,7 +86,8 @@ def hook(source: Source) -> None:
     }
     gpus = any(asks_for_gpus(str(job[name])) for name in FIELDS if name in job)
     failing = source.pick(((), ("partition",), ("admin_comment",), FIELDS))
-    environment = source.pick((None, {}, {"SLURM_GPUS": source.text(5)}))
+    environment = source.pick((None, {}, {"SLURM_GPUS": source.text(5)}, exported_parts(source)))
+    job["het_job_offset"] = source.pick((0, 1, 4294967294))
     out = script.submit({**job, "__failing__": failing}, environment)
     assert isinstance(out.code, (int, float)), out
     expected = _edits(wire)

@@ -15,7 +15,7 @@ import pytest
 
 from tests.lab.cluster import OneHostCluster
 from tests.lab.paths import REPOSITORY
-from tests.lab.waiting import await_value
+from tests.lab.waiting import LabError, await_value
 
 pytestmark = pytest.mark.lab
 
@@ -179,3 +179,25 @@ def test_a_faulty_policy_changes_nothing_and_says_where(lab, text, fault):
     assert fault in line
     assert "C001: 2 GPUs: this week at most 1" in held(lab, "--gpus=a100:2").stderr
     assert held(lab, "--gpus=a100:1").job_id is not None
+
+
+def test_slurmctld_starts_whatever_policy_and_settings_say(lab):
+    """policyd then does not; jobs go on as they were typed, and their users are told."""
+    settings = lab.paths.etc / "fairwatt_hook.lua"
+    policy = lab.paths.root.parent / "site.toml"
+    good = settings.read_text()
+    lab.stop_policyd()
+    try:
+        settings.write_text("return {")
+        policy.write_text("[rules")
+        lab.kill("slurmctld")
+        daemon = lab.spawn("slurmctld", ["slurmctld", "-D"])
+        daemon.ready(lambda: lab.run(["scontrol", "ping"]).stdout.count("is UP") > 0, 30)
+        done = held(lab, "--gpus=a100:1")
+    finally:
+        settings.write_text(good)
+    assert done.job_id is not None, done.stderr
+    assert "the site's GPU policy could not be applied" in done.stderr
+    assert "fairwatt_hook.lua is not used, defaults hold" in lab.log_text("slurmctld")
+    with pytest.raises(LabError, match=r"site\.toml:1: not valid TOML"):
+        lab.start_policyd()

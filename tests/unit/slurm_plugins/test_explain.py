@@ -16,9 +16,11 @@ from fairwatt.core.errors import ConfigError, GrammarError
 from fairwatt.slurm_plugins import explain as explaining
 from fairwatt.slurm_plugins import messages
 from fairwatt.slurm_plugins.commands import explain
+from fairwatt.slurm_plugins.engine import Decision, Step
 from fairwatt.slurm_plugins.explain import DEMO_SITE, submission
 from fairwatt.slurm_plugins.history import PastJob
 from fairwatt.slurm_plugins.jobdesc import parse
+from fairwatt.slurm_plugins.message import Note
 from fairwatt.slurm_plugins.sbatch_flags import as_flags, job_fields, passed_over
 
 REPOSITORY = Path(__file__).parents[3]
@@ -181,3 +183,11 @@ def test_every_code_in_the_source_is_in_the_table_and_used():
 
 def test_codes_are_in_order():
     assert list(messages.MESSAGES) == sorted(messages.MESSAGES)
+
+
+def test_what_the_engine_itself_refuses_is_shown_after_the_rules():
+    told = Note("FW004", "the rewritten exc_nodes would be too long for Slurm; name a GPU type")
+    decision = Decision(accepted=False, steps=(Step("need", "enforce"),), told=(told,))
+    text = explaining.as_text(explaining.Explanation(job={}, decision=decision, facts="x"))
+    assert f"(all rules)                     FW004 {told.text}" in text.splitlines()
+    assert "result    refused" in text.splitlines()
