@@ -9,6 +9,8 @@ from __future__ import annotations
 
 from sqlite_utils import Database, Migrations
 
+from fairwatt.accounting.migration_compact_runs import compact_runs
+
 __all__ = ["migrations"]
 
 migrations = Migrations("fairwatt")
@@ -271,6 +273,12 @@ def m007_pace(db: Database) -> None:
         ) STRICT, WITHOUT ROWID""",
         "CREATE INDEX rank_pace_last ON rank_pace (last_ts) WHERE whole AND steps >= 3",
     )
+
+
+@migrations()
+def m008_compact_runs(db: Database) -> None:
+    """Runs in a third of the room: table job_run, and a view run that reads as the table did."""
+    compact_runs(db)
 
 
 def _execute_all(db: Database, *statements: str) -> None:

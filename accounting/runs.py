@@ -3,26 +3,24 @@
 
 from __future__ import annotations
 
+import json
 import sqlite3
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 from zoneinfo import ZoneInfo
 
-import msgspec
-
 from fairwatt.accounting.days import days_between
-from fairwatt.accounting.quality import RunFlag
-from fairwatt.accounting.sacct import SacctRun
+from fairwatt.accounting.run_rows import COLUMNS, GpuPart, Row, gpu_parts, rows_of
 from fairwatt.core.catalogue import Catalogue
-from fairwatt.core.errors import GrammarError
 from fairwatt.core.records import Run
-from fairwatt.core.tres import parse_tres
 
 __all__ = [
     "Changes",
     "GpuPart",
     "gpu_parts",
+    "insert_runs",
     "lowered_restarts",
     "mark_days",
     "rank_restarts",
@@ -32,28 +30,23 @@ __all__ = [
 REQUEUE_GAP_S = 300
 """A run submitted this soon after another run of the same job ended continues it."""
 
-UNTYPED = "untyped"
-WHOLE_MILLI = 1000
-
-_PLAIN = tuple(field for field in Run.__struct_fields__ if field != "key")
-_COLUMNS = (
-    *("cluster", "job_id", "submit_ts", "restart_cnt"),
-    *_PLAIN,
-    *("gpu_milli", "db_index", "flags", "decision_id"),
-)
-_SELECT = f"SELECT run_id, {', '.join(_COLUMNS)} FROM run WHERE cluster = ? AND job_id = ?"  # noqa: S608
-_INSERT = (
-    f"INSERT INTO run ({', '.join(_COLUMNS)})"  # noqa: S608
-    f" VALUES ({', '.join(f':{name}' for name in _COLUMNS)})"
-)
+_NAMES = ", ".join(COLUMNS)
+_MARKS = ", ".join("?" * len(COLUMNS))
+_INSERT = f"INSERT INTO job_run ({_NAMES}) VALUES ({_MARKS})"  # noqa: S608
+_SEED = f"INSERT INTO job_run ({_NAMES}, seeded) VALUES ({_MARKS}, 1)"  # noqa: S608
 _UPDATE = (
-    f"UPDATE run SET {', '.join(f'{name} = :{name}' for name in _COLUMNS)}"  # noqa: S608
-    " WHERE run_id = :run_id"
+    f"UPDATE job_run SET {', '.join(f'{name} = ?' for name in COLUMNS)}"  # noqa: S608
+    " WHERE run_id = ?"
 )
+_KNOWN = f"SELECT run_id, {_NAMES} FROM job_run WHERE cluster_id = ? AND job_id = ?"  # noqa: S608
+_KNOWN_OF_MANY = (
+    f"SELECT {_NAMES} FROM job_run"  # noqa: S608
+    " WHERE job_id IN (SELECT value FROM json_each(?))"
+)
+_CLUSTER, _JOB = COLUMNS.index("cluster_id"), COLUMNS.index("job_id")
 
-
-class _WithId(msgspec.Struct):
-    id: str = ""
+_Key = tuple[int, int]
+_Span = tuple[int, int]
 
 
 @dataclass(frozen=True)
@@ -64,18 +57,9 @@ class Changes:
     changed: int
 
 
-@dataclass(frozen=True)
-class GpuPart:
-    """A run's devices of one GRES type; `milli` is for all of them, None if unknown."""
-
-    gpu_type: str
-    count: int
-    milli: int | None
-
-
 def upsert_runs(
     connection: sqlite3.Connection,
-    rows: Iterable[SacctRun],
+    runs: Iterable[Run],
     catalogue: Catalogue,
     zone: ZoneInfo,
     now_ts: int,
@@ -84,28 +68,43 @@ def upsert_runs(
 
     Runs in the caller's transaction. A row that says nothing new changes nothing.
     """
-    seen = changed = 0
-    for row in rows:
-        seen += 1
-        changed += _upsert(connection, row, catalogue, zone, now_ts)
-    return Changes(seen, changed)
+    told = list(runs)
+    rows, restated = rows_of(connection, told, catalogue)
+    keys: list[_Key] = [(row[_CLUSTER], row[_JOB]) for row in rows]
+    known = _rows_by_job(connection, {key[1] for key in keys})
+    times = Counter(keys)
+    fresh: list[Row] = []
+    spans: list[_Span] = _spans_of(connection, restated, now_ts)
+    jobs: set[int] = set()
+    changed = 0
+    for run, row, key in zip(told, rows, keys, strict=True):
+        if times[key] == 1 and key not in known:
+            fresh.append(row)
+            old_spans: list[_Span] = []
+        elif any(old[:-1] == row[:-1] for old in known.get(key, ())):
+            continue
+        else:
+            found = _write_one(connection, run, row, now_ts)
+            if found is None:
+                continue
+            old_spans = found
+        spans += [*old_spans, *_span(run.start_ts, run.end_ts, now_ts)]
+        jobs.add(run.job_id)
+        changed += 1
+    connection.executemany(_INSERT, fresh)
+    _mark(connection, spans, jobs, zone)
+    return Changes(len(told), changed)
 
 
-def gpu_parts(alloc_tres: str | None, catalogue: Catalogue) -> tuple[list[GpuPart], RunFlag]:
-    """Return a run's GPUs by type and what is doubtful about them; never raises."""
-    try:
-        gpus = parse_tres(alloc_tres or "").gpus
-    except GrammarError:
-        return [], RunFlag.TRES_UNREADABLE
-    parts, flags = [], RunFlag(0)
-    for gpu_type, count in gpus.items():
-        milli = WHOLE_MILLI if gpu_type is None else catalogue.milli_of_type(gpu_type)
-        if gpu_type is None:
-            flags |= RunFlag.GPU_TYPE_ASSUMED
-        elif milli is None:
-            flags |= RunFlag.GPU_TYPE_UNKNOWN
-        parts.append(GpuPart(gpu_type or UNTYPED, count, None if milli is None else milli * count))
-    return parts, flags
+def insert_runs(
+    connection: sqlite3.Connection, runs: Sequence[Run], catalogue: Catalogue, *, seeded: bool
+) -> None:
+    """Add runs that are in no store yet, numbered on in their order; marks nothing.
+
+    Runs in the caller's transaction.
+    """
+    rows, _ = rows_of(connection, runs, catalogue)
+    connection.executemany(_SEED if seeded else _INSERT, rows)
 
 
 def mark_days(connection: sqlite3.Connection, start_ts: int, end_ts: int, zone: ZoneInfo) -> None:
@@ -153,74 +152,60 @@ def _continues(before: Mapping[str, Any], run: Mapping[str, Any]) -> bool:
     return bool(abs(run["submit_ts"] - end_ts) <= REQUEUE_GAP_S)
 
 
-def _upsert(
-    connection: sqlite3.Connection,
-    row: SacctRun,
-    catalogue: Catalogue,
-    zone: ZoneInfo,
-    now_ts: int,
-) -> bool:
-    parts, flags = gpu_parts(row.run.alloc_tres, catalogue)
-    values = _values(row, parts, flags)
-    known = _known(connection, row.run.key.cluster, row.run.key.job_id)
-    match = _match(known, row)
+def _rows_by_job(connection: sqlite3.Connection, jobs: set[int]) -> dict[_Key, list[Row]]:
+    """The stored rows of these jobs; of a history that is all new one look is enough."""
+    first = "SELECT 1 FROM job_run WHERE job_id BETWEEN ? AND ? LIMIT 1"
+    if not jobs or connection.execute(first, (min(jobs), max(jobs))).fetchone() is None:
+        return {}
+    known: dict[_Key, list[Row]] = {}
+    for row in connection.execute(_KNOWN_OF_MANY, (json.dumps(sorted(jobs)),)):
+        known.setdefault((row[_CLUSTER], row[_JOB]), []).append(row)
+    return known
+
+
+def _write_one(
+    connection: sqlite3.Connection, run: Run, row: Row, now_ts: int
+) -> list[_Span] | None:
+    """Write a run of a job that has others, or is stored: the days it touched, None if no news."""
+    values = dict(zip(COLUMNS, row, strict=True))
+    known = _known(connection, values)
+    match = _match(known, values, run.restart_cnt)
     if match is None:
         values["restart_cnt"] = _free_count(known, values)
-        run_id = connection.execute(_INSERT, values).lastrowid
+        connection.execute(_INSERT, tuple(values.values()))
+        spans = []
     else:
-        run_id = match["run_id"]
         # Settled when the run was first read, and by what is known of the other runs.
         values["restart_cnt"] = match["restart_cnt"]
-        if all(match[name] == values[name] for name in _COLUMNS):
-            return False
-        connection.execute(_UPDATE, {**values, "run_id": run_id})
-    _write_parts(connection, int(run_id or 0), parts)
-    _mark(connection, [values] if match is None else [match, values], zone, now_ts)
+        if all(match[name] == values[name] for name in COLUMNS):
+            return None
+        connection.execute(_UPDATE, (*values.values(), match["run_id"]))
+        spans = _span(_start_ts(match), match["end_ts"], now_ts)
     if known:
-        _rerank(connection, row)
-    return True
+        _rerank(connection, run)
+    return spans
 
 
-def _values(row: SacctRun, parts: Sequence[GpuPart], flags: RunFlag) -> dict[str, Any]:
-    values: dict[str, Any] = {**msgspec.structs.asdict(row.run.key)}
-    values.update((name, getattr(row.run, name)) for name in _PLAIN)
-    millis = [part.milli for part in parts]
-    known = [milli for milli in millis if milli is not None]
-    unreadable = RunFlag.TRES_UNREADABLE in flags | row.flags
-    values["gpu_milli"] = None if unreadable or len(known) < len(millis) else sum(known)
-    values["db_index"] = row.db_index
-    values["flags"] = int(row.flags | flags)
-    values["decision_id"] = _decision_id(row.run.decision)
-    return values
-
-
-def _decision_id(decision: str | None) -> str | None:
-    """The id of the submit policy's decision; older ones have none."""
-    try:
-        found = msgspec.json.decode(decision or "{}", type=_WithId)
-    except (msgspec.MsgspecError, UnicodeEncodeError):
-        return None
-    return found.id or None
-
-
-def _known(connection: sqlite3.Connection, cluster: str, job_id: int) -> list[dict[str, Any]]:
-    names = ("run_id", *_COLUMNS)
-    rows = connection.execute(_SELECT, (cluster, job_id))
+def _known(connection: sqlite3.Connection, values: Mapping[str, Any]) -> list[dict[str, Any]]:
+    names = ("run_id", *COLUMNS)
+    rows = connection.execute(_KNOWN, (values["cluster_id"], values["job_id"]))
     return [dict(zip(names, row, strict=True)) for row in rows]
 
 
-def _match(known: Sequence[dict[str, Any]], row: SacctRun) -> dict[str, Any] | None:
+def _match(
+    known: Sequence[dict[str, Any]], values: Mapping[str, Any], restart_cnt: int | None
+) -> dict[str, Any] | None:
     """The stored row of this run: by SLUID or database index if any, else by submit and count."""
-    same = [old for old in known if old["submit_ts"] == row.run.key.submit_ts]
-    for name, value in (("sluid", row.run.sluid), ("db_index", row.db_index)):
-        if value is None:
+    same = [old for old in known if old["submit_ts"] == values["submit_ts"]]
+    for name in ("sluid", "db_index"):
+        if values[name] is None:
             continue
-        exact = [old for old in same if old[name] == value]
+        exact = [old for old in same if old[name] == values[name]]
         if exact:
             return exact[0]
         same = [old for old in same if old[name] is None]
-    if row.restarts_known:
-        same = [old for old in same if old["restart_cnt"] == row.run.key.restart_cnt]
+    if restart_cnt is not None:
+        same = [old for old in same if old["restart_cnt"] == restart_cnt]
     return same[0] if same else None
 
 
@@ -233,45 +218,70 @@ def _free_count(known: Sequence[Mapping[str, Any]], values: Mapping[str, Any]) -
     return count
 
 
-def _write_parts(connection: sqlite3.Connection, run_id: int, parts: Sequence[GpuPart]) -> None:
-    connection.execute("DELETE FROM run_gpu WHERE run_id = ?", (run_id,))
-    connection.executemany(
-        "INSERT INTO run_gpu (run_id, gpu_type, count, milli) VALUES (?, ?, ?, ?)",
-        [(run_id, part.gpu_type, part.count, part.milli) for part in parts],
+def _start_ts(values: Mapping[str, Any]) -> int | None:
+    off_s = values["start_off_s"]
+    return None if off_s is None else int(values["submit_ts"] + off_s)
+
+
+def _span(start_ts: int | None, end_ts: int | None, now_ts: int) -> list[_Span]:
+    """The time that a run counts in: one that never ran, the moment of its end."""
+    if start_ts is not None:
+        return [(start_ts, (end_ts or max(start_ts, now_ts)) + 1)]
+    return [] if end_ts is None else [(end_ts, end_ts + 1)]
+
+
+def _spans_of(connection: sqlite3.Connection, tres_ids: Sequence[int], now_ts: int) -> list[_Span]:
+    """The times of all runs with TRES that mean something else since the catalogue changed."""
+    if not tres_ids:
+        return []
+    rows = connection.execute(
+        "SELECT submit_ts + start_off_s, end_ts FROM job_run"
+        " WHERE alloc_tres_id IN (SELECT value FROM json_each(?))",
+        (json.dumps(list(tres_ids)),),
     )
+    return [span for start_ts, end_ts in rows for span in _span(start_ts, end_ts, now_ts)]
 
 
 def _mark(
-    connection: sqlite3.Connection,
-    versions: Sequence[Mapping[str, Any]],
-    zone: ZoneInfo,
-    now_ts: int,
+    connection: sqlite3.Connection, spans: Iterable[_Span], jobs: set[int], zone: ZoneInfo
 ) -> None:
-    """Days of the old and the new version need a rollup; node runs of this job a new match."""
-    for version in versions:
-        start_ts, end_ts = version["start_ts"], version["end_ts"]
-        if start_ts is not None:
-            mark_days(connection, start_ts, (end_ts or max(start_ts, now_ts)) + 1, zone)
-        elif end_ts is not None:
-            mark_days(connection, end_ts, end_ts + 1, zone)
+    """Days of old and new versions need a rollup; what nodes said of these jobs a new match."""
+    for start_ts, end_ts in _merged(spans):
+        mark_days(connection, start_ts, end_ts, zone)
     connection.execute(
         "INSERT OR IGNORE INTO unsettled SELECT node, job_id, start_ms FROM node_run"
-        " WHERE job_id = ?",
-        (versions[0]["job_id"],),
+        " WHERE job_id IN (SELECT value FROM json_each(?))",
+        (json.dumps(sorted(jobs)),),
     )
 
 
-def _rerank(connection: sqlite3.Connection, row: SacctRun) -> None:
-    ranked = lowered_restarts if row.restarts_known else rank_restarts
+def _merged(spans: Iterable[_Span]) -> list[_Span]:
+    """The same time in as few spans as it takes, in order."""
+    merged: list[_Span] = []
+    for start_ts, end_ts in sorted(spans):
+        if merged and start_ts <= merged[-1][1]:
+            merged[-1] = (merged[-1][0], max(end_ts, merged[-1][1]))
+        else:
+            merged.append((start_ts, end_ts))
+    return merged
+
+
+def _rerank(connection: sqlite3.Connection, run: Run) -> None:
+    ranked = rank_restarts if run.restart_cnt is None else lowered_restarts
+    names = ("run_id", "submit_ts", "start_ts", "end_ts", "uid", "restart_cnt")
+    rows = connection.execute(
+        f"SELECT {', '.join(names)} FROM run WHERE cluster = ? AND job_id = ?",  # noqa: S608
+        (run.cluster, run.job_id),
+    )
     runs = sorted(
-        _known(connection, row.run.key.cluster, row.run.key.job_id),
-        key=lambda run: (run["submit_ts"], run["start_ts"] or 2**62, run["run_id"]),
+        (dict(zip(names, row, strict=True)) for row in rows),
+        key=lambda one: (one["submit_ts"], one["start_ts"] or 2**62, one["run_id"]),
     )
     changed = [
-        (rank, run["run_id"])
-        for rank, run in zip(ranked(runs), runs, strict=True)
-        if rank != run["restart_cnt"]
+        (rank, one["run_id"])
+        for rank, one in zip(ranked(runs), runs, strict=True)
+        if rank != one["restart_cnt"]
     ]
     # Through negative counts: two records of one submit may have to change places.
-    connection.executemany("UPDATE run SET restart_cnt = -1 - ? WHERE run_id = ?", changed)
-    connection.executemany("UPDATE run SET restart_cnt = ? WHERE run_id = ?", changed)
+    connection.executemany("UPDATE job_run SET restart_cnt = -1 - ? WHERE run_id = ?", changed)
+    connection.executemany("UPDATE job_run SET restart_cnt = ? WHERE run_id = ?", changed)

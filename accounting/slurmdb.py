@@ -13,12 +13,12 @@ from fairwatt.accounting.sacct import (
     OPEN_STATES,
     TERMINAL_STATES,
     Rejected,
-    SacctRun,
     choose_fields,
     parse_sacct,
 )
 from fairwatt.core.call import call
 from fairwatt.core.errors import CommandError
+from fairwatt.core.records import Run
 
 __all__ = ["SlurmDb"]
 
@@ -41,9 +41,7 @@ class SlurmDb:
     slurm_conf: str = ""
     _fields: list[str] = field(default_factory=list, init=False)
 
-    def ended(
-        self, since_ts: int, until_ts: int
-    ) -> Iterator[tuple[list[SacctRun], list[Rejected]]]:
+    def ended(self, since_ts: int, until_ts: int) -> Iterator[tuple[list[Run], list[Rejected]]]:
         """Yield the runs that ended in [since, until], slice by slice.
 
         Slices grow while they hold few runs and shrink when they hold many: Slurm fails on
@@ -60,13 +58,13 @@ class SlurmDb:
             elif len(runs) > MANY_ROWS:
                 length_s = max(length_s // 2, MIN_SLICE_S)
 
-    def open(self, now_ts: int) -> tuple[list[SacctRun], list[Rejected]]:
+    def open(self, now_ts: int) -> tuple[list[Run], list[Rejected]]:
         """Return the runs that are pending, running or suspended now."""
         runs, rejected = self._sacct(*_during(sorted(OPEN_STATES), now_ts - 1, now_ts))
         # RUNNING means an overlap to sacct: it also returns what ended in that second.
-        return [row for row in runs if row.run.state in OPEN_STATES], rejected
+        return [row for row in runs if row.state in OPEN_STATES], rejected
 
-    def by_id(self, job_ids: Sequence[int]) -> tuple[list[SacctRun], list[Rejected]]:
+    def by_id(self, job_ids: Sequence[int]) -> tuple[list[Run], list[Rejected]]:
         """Return all runs of these jobs, whenever they were."""
         return self._sacct(f"--jobs={','.join(map(str, job_ids))}")
 
@@ -97,7 +95,7 @@ class SlurmDb:
             env=self._env(),
         ).stdout
 
-    def _sacct(self, *which: str) -> tuple[list[SacctRun], list[Rejected]]:
+    def _sacct(self, *which: str) -> tuple[list[Run], list[Rejected]]:
         # A delimiter that nobody can know: no job name can forge a row.
         delimiter = f"\x1f{secrets.token_hex(3)}\x1f"
         fields = self._field_list()

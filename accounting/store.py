@@ -193,9 +193,19 @@ def _migrate(db: Database, file: Path) -> None:
         raise _other_schema(file, applied)
     if not migrations.pending(db):
         return
+    # A table that others refer to can be made anew only without foreign keys, and the switch
+    # works outside transactions alone.
+    db.conn.execute("PRAGMA foreign_keys = OFF")
     # One transaction for all of them: of two processes that start at once, the second waits.
-    with transaction(db):
+    with transaction(db) as connection:
         migrations.apply(db)
+        broken = connection.execute("PRAGMA foreign_key_check").fetchall()
+        if broken:
+            raise StoreError(
+                "rows without the row they belong to", place=str(file), value=broken[:3],
+                remedy="restore a backup, or delete these rows",
+            )  # fmt: skip
+    db.conn.execute("PRAGMA foreign_keys = ON")
 
 
 def _other_schema(file: Path, applied: set[str]) -> StoreError:

@@ -8,7 +8,7 @@ import sqlite3
 import time
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from itertools import chain
 from typing import Protocol
 from zoneinfo import ZoneInfo
@@ -18,9 +18,10 @@ from sqlite_utils import Database
 from fairwatt.accounting.accounts import AccountTree, write_accounts
 from fairwatt.accounting.quality import RunFlag
 from fairwatt.accounting.runs import Changes, upsert_runs
-from fairwatt.accounting.sacct import Rejected, SacctRun
+from fairwatt.accounting.sacct import Rejected
 from fairwatt.accounting.store import get_meta, set_meta, transaction
 from fairwatt.core.catalogue import Catalogue
+from fairwatt.core.records import Run
 
 __all__ = ["AccountingSource", "Imported", "flag_runaways", "last_import_ts", "sync"]
 
@@ -38,15 +39,13 @@ _log = logging.getLogger(__name__)
 class AccountingSource(Protocol):
     """Where runs and accounts come from; `slurmdb.SlurmDb` is the real one."""
 
-    def ended(
-        self, since_ts: int, until_ts: int
-    ) -> Iterator[tuple[list[SacctRun], list[Rejected]]]:
+    def ended(self, since_ts: int, until_ts: int) -> Iterator[tuple[list[Run], list[Rejected]]]:
         """Yield the runs that ended in [since, until]."""
 
-    def open(self, now_ts: int) -> tuple[list[SacctRun], list[Rejected]]:
+    def open(self, now_ts: int) -> tuple[list[Run], list[Rejected]]:
         """Return the runs that have not ended."""
 
-    def by_id(self, job_ids: Sequence[int]) -> tuple[list[SacctRun], list[Rejected]]:
+    def by_id(self, job_ids: Sequence[int]) -> tuple[list[Run], list[Rejected]]:
         """Return all runs of these jobs."""
 
     def running_job_ids(self) -> frozenset[int] | None:
@@ -116,9 +115,7 @@ def last_import_ts(connection: sqlite3.Connection, cluster: str) -> int | None:
     return None if text is None else int(text)
 
 
-def flag_runaways(
-    runs: Iterable[SacctRun], alive: frozenset[int] | None, before_ts: int
-) -> list[SacctRun]:
+def flag_runaways(runs: Iterable[Run], alive: frozenset[int] | None, before_ts: int) -> list[Run]:
     """Mark runs that slurmdbd calls running but the controller does not know.
 
     Nothing is marked when the controller is away (`alive` None), or started after `before_ts`.
@@ -126,30 +123,29 @@ def flag_runaways(
     if alive is None:
         return list(runs)
     return [
-        replace(row, flags=row.flags | RunFlag.RUNAWAY) if _lost(row, alive, before_ts) else row
-        for row in runs
+        run._replace(flags=run.flags | RunFlag.RUNAWAY) if _lost(run, alive, before_ts) else run
+        for run in runs
     ]
 
 
-def _lost(row: SacctRun, alive: frozenset[int], before_ts: int) -> bool:
-    run = row.run
+def _lost(run: Run, alive: frozenset[int], before_ts: int) -> bool:
     return (
         run.end_ts is None
         and run.start_ts is not None
         and run.start_ts < before_ts
-        and run.key.job_id not in alive
+        and run.job_id not in alive
     )
 
 
 def _pages(
     db: Database, source: AccountingSource, cluster: str, overlap_s: int, now_ts: int
-) -> Iterator[tuple[list[SacctRun], list[Rejected]]]:
+) -> Iterator[tuple[list[Run], list[Rejected]]]:
     last_ts = last_import_ts(db.conn, cluster)
     since_ts = now_ts - FIRST_IMPORT_S if last_ts is None else last_ts - overlap_s
     seen: set[int] = set()
     # Open runs first: one that ends meanwhile is then found as ended, never lost between.
     for runs, rejected in chain([source.open(now_ts)], source.ended(since_ts, now_ts)):
-        seen.update(row.run.key.job_id for row in runs)
+        seen.update(run.job_id for run in runs)
         for start in range(0, max(1, len(runs)), BATCH):
             yield runs[start : start + BATCH], rejected if start == 0 else []
     vanished = _open_jobs(db.conn, cluster, seen)

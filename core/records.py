@@ -1,14 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
 """The records that rooms hand to each other: Device, Run, Request, Table.
 
-All are frozen; unknown values are None. Times are UTC epoch seconds (`_ts`) or
+All are immutable; unknown values are None. Times are UTC epoch seconds (`_ts`) or
 milliseconds (`_ms`), energies integer mJ.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, NamedTuple
 
 import msgspec
 
@@ -22,7 +22,6 @@ __all__ = [
     "Int64",
     "JobRequest",
     "Run",
-    "RunKey",
     "Table",
     "UNLIMITED_MIN",
 ]
@@ -62,21 +61,21 @@ class Device(msgspec.Struct, frozen=True, kw_only=True):
     instances: tuple[GpuInstance, ...] = ()
 
 
-class RunKey(msgspec.Struct, frozen=True, order=True):
-    """What names one run of a job: requeues and reused job ids are other runs."""
+class Run(NamedTuple):
+    """One run of a job as Slurm's accounting tells it; what Slurm does not tell is None.
+
+    (cluster, job_id, submit_ts, restart_cnt) names it: requeues and reused job ids are other
+    runs. `restart_cnt` is None where sacct does not offer the count. `flags` are the bits of what
+    is doubtful about the row. A tuple, since an import makes a million of them.
+    """
 
     cluster: str
     job_id: int
     submit_ts: int
-    restart_cnt: int
-
-
-class Run(msgspec.Struct, frozen=True, kw_only=True):
-    """One run of a job as Slurm's accounting tells it; amounts that Slurm lacks are None."""
-
-    key: RunKey
+    restart_cnt: int | None
     state: str
     sluid: str | None = None
+    db_index: int | None = None
     array_job_id: int | None = None
     array_task_id: int | None = None
     het_job_id: int | None = None
@@ -97,13 +96,13 @@ class Run(msgspec.Struct, frozen=True, kw_only=True):
     timelimit_s: int | None = None
     nnodes: int | None = None
     ncpus: int | None = None
-    mem_mib: int | None = None
     nodelist: str | None = None
     req_tres: str | None = None
     alloc_tres: str | None = None
     cpu_time_s: int | None = None
     slurm_energy_j: int | None = None
     decision: str | None = None
+    flags: int = 0
 
 
 UNLIMITED_MIN = 2**32 - 1

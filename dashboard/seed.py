@@ -22,9 +22,12 @@ import sqlite_utils
 from fairwatt.accounting.days import cut, day_bounds, days_between, hour_pieces, site_zone
 from fairwatt.accounting.decisions import store_decision
 from fairwatt.accounting.reports.freshness import INVENTED_KEY
+from fairwatt.accounting.runs import insert_runs
 from fairwatt.accounting.store import set_meta, transaction
+from fairwatt.core.catalogue import load_catalogue
 from fairwatt.core.errors import StoreError
 from fairwatt.core.events import DecisionMade, Flag, encode_event
+from fairwatt.core.records import Run
 from fairwatt.dashboard.invent import SeedRun, invent_runs
 from fairwatt.dashboard.seed_decisions import comment_of, decision_of, refusals
 from fairwatt.dashboard.seed_pace import rank_rows, run_rows
@@ -36,14 +39,6 @@ SEED_DAYS = 365
 FIRST_JOB_ID = 100_001
 _UNMEASURED = 0.025
 _UTIL_UNKNOWN = 0.03
-
-_RUN = (
-    "run_id", "cluster", "job_id", "submit_ts", "restart_cnt", "user", "uid", "account",
-    "partition", "qos", "name", "state", "exit_code", "exit_signal", "eligible_ts", "start_ts",
-    "end_ts", "elapsed_s", "suspended_s", "timelimit_s", "nnodes", "ncpus", "mem_mib",
-    "nodelist", "req_tres", "alloc_tres", "gpu_milli", "cpu_time_s", "decision", "decision_id",
-    "origin",
-)  # fmt: skip
 
 
 def seed_year(
@@ -75,10 +70,11 @@ def seed_year(
         rng = random.Random(seed)  # noqa: S311 - an invented year, not a secret
         jobs = {run_id: FIRST_JOB_ID + run_id - first_id for run_id, _ in numbered}
         decisions = _decisions(rng, university, numbered, jobs)
-        _insert(connection, "run", _run_rows(rng, university, numbered, jobs, decisions), _RUN)
+        # The store numbers them on from first_id.
+        made = list(_run_rows(rng, university, numbered, jobs, decisions))
+        insert_runs(connection, made, load_catalogue(), seeded=True)
         _insert_decisions(connection, decisions.values())
         _insert_decisions(connection, _refusals(rng, university, numbered, jobs))
-        _insert(connection, "run_gpu", _gpu_rows(numbered))
         measured = [(run_id, run) for run_id, run in numbered if _is_measured(rng, run)]
         _insert(connection, "run_energy", _energy_rows(rng, university, measured))
         uuid_of = functools.partial(board_uuid, university)
@@ -187,7 +183,7 @@ def _run_rows(
     numbered: Sequence[tuple[int, SeedRun]],
     jobs: Mapping[int, int],
     decisions: Mapping[int, DecisionMade],
-) -> Iterator[tuple[Any, ...]]:
+) -> Iterator[Run]:
     uids = _uids(university)
     for run_id, run in numbered:
         ran = run.start_ts is not None
@@ -195,19 +191,34 @@ def _run_rows(
         nodes = sorted({held.node for held in run.held})
         tres = _tres(run, cpus, max(1, len(nodes)))
         made = decisions.get(run_id)
-        yield (
-            run_id, university.cluster, jobs[run_id], run.submit_ts, 0,
-            run.user, uids[run.user], run.account,
-            run.pool.partition if run.pool else "gpu", "normal", run.name, run.state,
-            _exit_code(run), 9 if run.state == "OUT_OF_MEMORY" else 0,
-            run.eligible_ts, run.start_ts, run.end_ts if ran else run.eligible_ts + 60,
-            run.run_s if ran else 0, 0, run.limit_s,
-            len(nodes) if ran else None, cpus if ran else None, 8192 * cpus if ran else None,
-            ",".join(nodes) or None, tres, tres if ran else None,
-            run.count * run.pool.milli if run.pool and ran else 0,
-            int(run.run_s * cpus * rng.uniform(0.05, 0.95)) if ran else None,
-            comment_of(made) if made else None, made.id if made else None, "seed",
-        )  # fmt: skip
+        yield Run(
+            cluster=university.cluster,
+            job_id=jobs[run_id],
+            submit_ts=run.submit_ts,
+            restart_cnt=0,
+            user=run.user,
+            uid=uids[run.user],
+            account=run.account,
+            partition=run.pool.partition if run.pool else "gpu",
+            qos="normal",
+            name=run.name,
+            state=run.state,
+            exit_code=_exit_code(run),
+            exit_signal=9 if run.state == "OUT_OF_MEMORY" else 0,
+            eligible_ts=run.eligible_ts,
+            start_ts=run.start_ts,
+            end_ts=run.end_ts if ran else run.eligible_ts + 60,
+            elapsed_s=run.run_s if ran else None,
+            suspended_s=0,
+            timelimit_s=run.limit_s,
+            nnodes=len(nodes) if ran else None,
+            ncpus=cpus if ran else None,
+            nodelist=",".join(nodes) or None,
+            req_tres=tres,
+            alloc_tres=tres if ran else None,
+            cpu_time_s=int(run.run_s * cpus * rng.uniform(0.05, 0.95)) if ran else None,
+            decision=comment_of(made) if made else None,
+        )
 
 
 def _exit_code(run: SeedRun) -> int:
@@ -217,12 +228,6 @@ def _exit_code(run: SeedRun) -> int:
 def _tres(run: SeedRun, cpus: int, nodes: int) -> str:
     gpus = f",gres/gpu={run.count},gres/gpu:{run.pool.type}={run.count}" if run.pool else ""
     return f"billing={cpus},cpu={cpus}{gpus},mem={8 * cpus}G,node={nodes}"
-
-
-def _gpu_rows(numbered: Sequence[tuple[int, SeedRun]]) -> Iterator[tuple[Any, ...]]:
-    for run_id, run in numbered:
-        if run.pool and run.held:
-            yield (run_id, run.pool.type, run.count, run.count * run.pool.milli)
 
 
 def _is_measured(rng: random.Random, run: SeedRun) -> bool:

@@ -47,10 +47,11 @@ def store(tmp_path_factory):
     path = tmp_path_factory.mktemp("browser") / "fairwatt.db"
     fill_store(demo_config("127.0.0.1:0", path), UNTIL)
     db = open_store(path)
+    db.execute("INSERT INTO word (text) VALUES (?)", ("x" * 300,))
     db.execute(
-        "UPDATE run SET name = ?, partition = ? WHERE run_id ="
+        "UPDATE job_run SET name = ?, partition_id = (SELECT max(id) FROM word) WHERE run_id ="
         " (SELECT run_id FROM run WHERE user = 'ada' ORDER BY submit_ts DESC, run_id DESC)",
-        (HOSTILE, "x" * 300),
+        (HOSTILE,),
     )
     db.conn.commit()
     db.close()

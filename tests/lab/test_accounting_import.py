@@ -163,4 +163,4 @@ def test_a_job_can_be_asked_for_by_its_number(cluster):
     cluster.wait_recorded(job_id)
     runs, rejected = SlurmDb(str(cluster.paths.slurm_conf)).by_id([job_id])
     assert rejected == []
-    assert [(row.run.key.job_id, row.run.state) for row in runs] == [(job_id, "COMPLETED")]
+    assert [(row.job_id, row.state) for row in runs] == [(job_id, "COMPLETED")]

@@ -7,7 +7,7 @@ from typing import Any
 from zoneinfo import ZoneInfo
 
 from fairwatt.accounting.carbon import load_factors, store_factors, store_pue
-from fairwatt.accounting.sacct import SacctRun, parse_sacct
+from fairwatt.accounting.sacct import parse_sacct
 from fairwatt.accounting.store import open_store, transaction
 from fairwatt.core.events import (
     AgentStarted,
@@ -19,7 +19,7 @@ from fairwatt.core.events import (
     Share,
     WindowClosed,
 )
-from fairwatt.core.records import Device
+from fairwatt.core.records import Device, Run
 
 UTC = ZoneInfo("UTC")
 BERLIN = ZoneInfo("Europe/Berlin")
@@ -45,7 +45,7 @@ def line(**changes: str) -> str:
     return "\x1f".join(row[name] for name in row)
 
 
-def sacct_run(**changes: str) -> SacctRun:
+def sacct_run(**changes: str) -> Run:
     """The run of one row."""
     runs, rejected = parse_sacct(line(**changes) + "\n", FIELDS, "\x1f")
     assert not rejected, rejected

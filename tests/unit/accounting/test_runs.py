@@ -1,13 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
 from __future__ import annotations
 
-import dataclasses
-
 import pytest
-from msgspec.structs import replace
 
 from fairwatt.accounting.quality import RunFlag
-from fairwatt.accounting.runs import UNTYPED, GpuPart, gpu_parts, upsert_runs
+from fairwatt.accounting.run_rows import UNTYPED
+from fairwatt.accounting.runs import GpuPart, gpu_parts, upsert_runs
 from fairwatt.accounting.store import open_store, transaction
 from fairwatt.core.catalogue import load_catalogue
 from tests.unit.accounting.samples import BERLIN, dump, sacct_run
@@ -78,6 +76,49 @@ def test_unknown_gpus_are_unknown_not_zero(db):
     ]
 
 
+@pytest.mark.parametrize(
+    ("text", "mib"), [("mem=1.95T", 2_044_723), ("mem=250.5G", 256_512), ("cpu=1", None)]
+)
+def test_memory(db, text, mib):
+    """E3: 1.95 TiB = 2,044,723.2 MiB."""
+    put(db, sacct_run(AllocTRES=text))
+    assert db.execute("SELECT mem_mib FROM run").fetchone() == (mib,)
+
+
+def test_memory_of_a_run_that_waits_is_what_it_asks(db):
+    put(db, sacct_run(AllocTRES="", ReqTRES="cpu=1,mem=3G", State="PENDING", NodeList=""))
+    assert db.execute("SELECT mem_mib, gpu_milli FROM run").fetchone() == (3072, 0)
+
+
+def test_unreadable_tres_is_flagged(db):
+    put(db, sacct_run(AllocTRES="cpu=x"))
+    flags, milli = db.execute("SELECT flags, gpu_milli FROM run").fetchone()
+    assert (flags, milli) == (RunFlag.TRES_UNREADABLE, None)
+
+
+def test_a_catalogue_that_learns_a_type_mends_what_is_told_again(db, tmp_path):
+    """The day of another run with the same GPUs needs a rollup too."""
+    tres = "gres/gpu=1,gres/gpu:zx81=1"
+    put(db, sacct_run(AllocTRES=tres), sacct_run(JobIDRaw="8", JobID="8", AllocTRES=tres,
+        Start="86460", End="86560"))  # fmt: skip
+    clean(db)
+    (tmp_path / "site.toml").write_text(
+        '[model.zx81]\ntitle = "ZX81"\nfamily = "z80"\nnvml_names = ["ZX81"]\n'
+        'slurm_types = ["zx81"]\nmemory_gb = 1\nidle_w = 1\nidle_mig_w = 1\nmax_w = 9\n'
+        "compute_slices = 1\nmemory_slices = 1\nprofiles = []\n"
+    )
+    with transaction(db) as connection:
+        done = upsert_runs(
+            connection, [sacct_run(AllocTRES=tres)], load_catalogue(str(tmp_path)), BERLIN, 2000
+        )
+    assert done.changed == 0
+    assert db.execute("SELECT gpu_milli, flags FROM run").fetchall() == [(1000, 0), (1000, 0)]
+    assert db.execute("SELECT day FROM dirty_day ORDER BY 1").fetchall() == [
+        ("1970-01-01",),
+        ("1970-01-02",),
+    ]
+
+
 def test_a_run_follows_its_states(db):
     put(db, sacct_run(State="PENDING", Start="Unknown", End="Unknown", NodeList="", AllocTRES=""))
     assert db.execute("SELECT count(*) FROM dirty_day").fetchone() == (0,)
@@ -123,9 +164,7 @@ def test_each_try_of_a_requeued_job_is_a_run(db, order):
 
 def counted(count, **changes):
     """A row of a release that tells the restart count."""
-    row = sacct_run(**changes)
-    key = replace(row.run.key, restart_cnt=count)
-    return dataclasses.replace(row, run=replace(row.run, key=key), restarts_known=True)
+    return sacct_run(**changes)._replace(restart_cnt=count)
 
 
 @pytest.mark.parametrize("order", [[0, 1, 2], [2, 1, 0]])

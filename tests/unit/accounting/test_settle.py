@@ -193,7 +193,7 @@ def test_the_restart_count_decides_a_tie():
 def test_a_known_sluid_needs_no_times(db):
     node = Node()
     put(db, sacct_run())
-    db.execute("UPDATE run SET sluid = 's1'")
+    db.execute("UPDATE job_run SET sluid = 's1'")
     ingest(db, [node.start(7, 99_000_000, sluid="s1")])
     settle(db, "campus", UTC)
     assert db.execute("SELECT run_id FROM node_run").fetchone() == (1,)

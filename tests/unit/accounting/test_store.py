@@ -76,7 +76,7 @@ def test_opening_again_keeps_everything(tmp_path):
 def test_several_processes_may_create_it_at_once(tmp_path):
     with ThreadPoolExecutor(4) as pool:
         stores = list(pool.map(lambda _: open_store(tmp_path / "a.db"), range(4)))
-    assert all("run" in db.table_names() for db in stores)
+    assert all("job_run" in db.table_names() for db in stores)
 
 
 def test_a_newer_schema_is_refused(tmp_path):

@@ -1,11 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Records: tables as dictionaries, run keys in order."""
+"""Records: tables as dictionaries."""
 
 from __future__ import annotations
 
 import pytest
 
-from fairwatt.core.records import Column, RunKey, Table
+from fairwatt.core.records import Column, Table
 
 
 def table(*rows: tuple[object, ...]) -> Table:
@@ -23,13 +23,3 @@ def test_rows_by_column() -> None:
 def test_a_row_of_the_wrong_length_is_a_fault() -> None:
     with pytest.raises(ValueError, match="shorter"):
         table((1,)).records()
-
-
-def test_run_keys_tell_reused_ids_and_requeues_apart() -> None:
-    keys = {RunKey("c", 7, 100, 0), RunKey("c", 7, 100, 1), RunKey("c", 7, 900, 0)}
-    assert len(keys) == 3
-    assert sorted(keys) == [
-        RunKey("c", 7, 100, 0),
-        RunKey("c", 7, 100, 1),
-        RunKey("c", 7, 900, 0),
-    ]

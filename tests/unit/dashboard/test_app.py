@@ -100,7 +100,7 @@ def test_the_store_is_read_only_and_closed_after_each_request(app, monkeypatch):
     with pytest.raises(sqlite3.ProgrammingError, match="closed"):
         db.execute("SELECT 1")
     with pytest.raises(sqlite3.OperationalError, match=r"readonly|read-only"):
-        reader(app.config["FAIRWATT"]["collector.database"]).execute("DELETE FROM run")
+        reader(app.config["FAIRWATT"]["collector.database"]).execute("DELETE FROM job_run")
 
 
 def test_a_question_that_takes_too_long_is_stopped(app, monkeypatch):

@@ -7,9 +7,11 @@ from zoneinfo import ZoneInfo
 
 import pytest
 
+from fairwatt.accounting.runs import insert_runs
 from fairwatt.accounting.store import open_store
 from fairwatt.core.catalogue import load_catalogue
 from fairwatt.core.errors import StoreError
+from fairwatt.core.records import Run
 from fairwatt.dashboard.invent import invent_runs
 from fairwatt.dashboard.seed import seed_year
 from fairwatt.dashboard.university import load_university
@@ -138,8 +140,8 @@ def test_a_second_year_is_refused(tmp_path):
 
 def test_live_rows_stay(tmp_path):
     db = open_store(tmp_path / "x.db")
-    db.execute("INSERT INTO run (cluster, job_id, submit_ts, restart_cnt, state)"
-               " VALUES ('campus', 1, 5, 0, 'COMPLETED')")  # fmt: skip
+    live_run = Run(cluster="campus", job_id=1, submit_ts=5, restart_cnt=0, state="COMPLETED")
+    insert_runs(db.conn, [live_run], load_catalogue(), seeded=False)
     db.execute("INSERT INTO account VALUES ('campus', 'physics', 'root', 77, 'live', 0)")
     db.conn.commit()
     seed_year(db, UNTIL, "UTC", days=2)

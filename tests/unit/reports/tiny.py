@@ -3,7 +3,10 @@
 
 from __future__ import annotations
 
-from fairwatt.accounting.store import open_store
+from fairwatt.accounting.runs import insert_runs
+from fairwatt.accounting.store import open_store, transaction
+from fairwatt.core.catalogue import load_catalogue
+from fairwatt.core.records import Run
 
 CLUSTER = "c1"
 HOUR_MILLI_S = 3_600_000
@@ -97,11 +100,19 @@ def add_usage(db, **values):
 
 
 def add_run(db, **values):
-    row = {**_RUN, **values}
-    names = ", ".join(row)
-    marks = ", ".join("?" * len(row))
-    cursor = db.execute(f"INSERT INTO run ({names}) VALUES ({marks})", tuple(row.values()))
-    return cursor.lastrowid
+    seeded = values.pop("origin", "slurm") == "seed"
+    decision_id = values.pop("decision_id", None)
+    mem_mib = values.pop("mem_mib", None)
+    if mem_mib is not None:
+        values["alloc_tres"] = f"mem={mem_mib}M,{values['alloc_tres']}"
+    with transaction(db) as connection:
+        insert_runs(connection, [Run(**{**_RUN, **values})], load_catalogue(), seeded=seeded)
+        (run_id,) = connection.execute("SELECT max(run_id) FROM job_run").fetchone()
+        if decision_id is not None:
+            connection.execute(
+                "UPDATE job_run SET decision_id = ? WHERE run_id = ?", (decision_id, run_id)
+            )
+    return run_id
 
 
 def add_factor(db, from_ts, until_ts, g_per_kwh, pue=1.2):

@@ -1,0 +1,302 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Makes runs of the cells of sacct rows, column by column: a year has a million rows.
+
+Pure. Cells are as sacct prints them with epoch times; TRES texts stay text here, the store reads
+each distinct one once.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable, Iterable, Sequence
+from functools import lru_cache
+from typing import Any, NamedTuple
+
+from fairwatt.accounting.quality import RunFlag
+from fairwatt.accounting.store import SQLITE_INTEGER_MAX
+from fairwatt.core.records import Run
+
+__all__ = ["LAST_TS", "OPEN_STATES", "Rejected", "parse_duration_ms", "runs_of"]
+
+OPEN_STATES = frozenset({"PENDING", "RUNNING", "SUSPENDED"})
+
+LAST_TS = 4_102_444_800
+"""2100-01-01; Slurm's NO_VAL as a time is later."""
+
+DECISION_MARK = "fairwatt:"
+_NOTHING = frozenset({"", "None", "Unknown", "N/A", "(null)", "None assigned", "INVALID"})
+_JOB_ID = re.compile(r"(\d+)(?:_(?:(\d+)|\[.*\]))?(?:\+(\d+))?", re.ASCII)
+_CLOCK = re.compile(r"(?:(\d+)-)?(?:(\d+):)?(\d+):(\d+)(?:\.(\d{1,3})\d*)?", re.ASCII)
+_CPU_SLACK_S = 2
+_SAFE_DIGITS = 18
+"""A number of so many digits is an integer that SQLite holds."""
+
+_ENERGY_UNKNOWN = int(RunFlag.SLURM_ENERGY_UNKNOWN)
+_CPU_IMPLAUSIBLE = int(RunFlag.CPU_TIME_IMPLAUSIBLE)
+_DECISION_UNREADABLE = int(RunFlag.DECISION_UNREADABLE)
+
+Cells = Sequence[str]
+
+
+class Rejected(NamedTuple):
+    """A row that is no run, and why."""
+
+    line: str
+    reason: str
+
+
+class _Place(NamedTuple):
+    """Where a job stands in an array or a heterogeneous job."""
+
+    array_job_id: int | None
+    array_task_id: int | None
+    het_job_id: int | None
+    het_offset: int | None
+
+
+_ALONE = _Place(None, None, None, None)
+
+
+def runs_of(
+    rows: Sequence[Sequence[str]], fields: Sequence[str], delimiter: str
+) -> tuple[list[Run], list[Rejected]]:
+    """Return the runs of rows with one cell a field, and the rows that are no runs.
+
+    A field that is not there is unknown for every row; JobIDRaw, JobID, Submit, State and
+    Cluster have to be there. `delimiter` joins a rejected row's cells again.
+    """
+    faults = _faults(_columns(rows, fields)) if rows else {}
+    if not faults:
+        return _runs(_columns(rows, fields)) if rows else [], []
+    good = [row for number, row in enumerate(rows) if number not in faults]
+    rejected = [Rejected(delimiter.join(rows[number]), faults[number]) for number in faults]
+    return _runs(_columns(good, fields)) if good else [], rejected
+
+
+def parse_duration_ms(text: str) -> int | None:
+    """Return `[days-][hours:]minutes:seconds[.fraction]` in ms, None if it is no such text."""
+    match = _CLOCK.fullmatch(text)
+    if match is None:
+        return None
+    days, hours, minutes, seconds, fraction = match.groups()
+    whole = ((int(days or 0) * 24 + int(hours or 0)) * 60 + int(minutes)) * 60 + int(seconds)
+    return whole * 1000 + int((fraction or "").ljust(3, "0"))
+
+
+class _Table(dict[str, Cells]):
+    """Cells by column; a column that is not there is empty in every row."""
+
+    def __init__(self, columns: Iterable[tuple[str, Cells]], height: int) -> None:
+        super().__init__(columns)
+        self._height = height
+
+    def __missing__(self, field: str) -> Cells:
+        return ("",) * self._height
+
+
+def _columns(rows: Sequence[Sequence[str]], fields: Sequence[str]) -> _Table:
+    return _Table(zip(fields, zip(*rows, strict=True), strict=True), len(rows))
+
+
+def _faults(table: _Table) -> dict[int, str]:
+    """Why rows are no runs, by row number."""
+    parts = (table["JobIDRaw"], table["JobID"], table["Submit"], table["State"])
+    checked = zip(*parts, _times(table["Submit"]), strict=True)
+    return {
+        number: _fault(raw, shown, submit, submit_ts, state)
+        for number, (raw, shown, submit, state, submit_ts) in enumerate(checked)
+        if not (submit_ts and state and raw.isdecimal() and (raw == shown or _place(shown)))
+        or len(raw) > _SAFE_DIGITS
+    }
+
+
+def _fault(raw: str, shown: str, submit: str, submit_ts: int | None, state: str) -> str:
+    if submit_ts is None or not state:
+        return f"no submit time ({submit[:40]!r}) or no state"
+    return f"JobID {shown[:40]!r} is no job" if _number(raw) else f"{raw[:40]!r} is no job number"
+
+
+def _runs(table: _Table) -> list[Run]:
+    states = list(map(_state, table["State"]))
+    nodelists = list(map(_text, table["NodeList"]))
+    # A job cancelled while pending may carry its end as start: without nodes it never ran.
+    starts = [
+        start_ts if nodes else None
+        for start_ts, nodes in zip(_times(table["Start"]), nodelists, strict=True)
+    ]
+    ncpus, elapsed = _numbers(table["NCPUS"]), _counts(table["ElapsedRaw"])
+    cpu_times = list(map(_cpu_time, table["TotalCPU"], states, elapsed, ncpus))
+    places = zip(table["JobIDRaw"], table["JobID"], strict=True)
+    energies = list(map(_energy, table["ConsumedEnergyRaw"]))
+    decisions = [_decision(text) if text else (None, 0) for text in table["AdminComment"]]
+    flags = zip(energies, cpu_times, decisions, strict=True)
+    sluids = list(map(_text, table["SLUID"]))
+    columns: dict[str, Sequence[Any]] = {
+        "cluster": table["Cluster"],
+        "job_id": list(map(int, table["JobIDRaw"])),
+        "submit_ts": _times(table["Submit"]),
+        "restart_cnt": _counts(table["Restarts"]),
+        "state": states,
+        "sluid": sluids,
+        # The SLUID is the same number in other letters.
+        "db_index": [
+            None if sluid else index
+            for index, sluid in zip(_numbers(table["DBIndex"]), sluids, strict=True)
+        ],
+        **_unzipped(
+            _Place._fields,
+            [_ALONE if raw == shown else _place(shown) or _ALONE for raw, shown in places],
+        ),
+        "user": list(map(_text, table["User"])),
+        "uid": _counts(table["UID"]),
+        "account": list(map(_text, table["Account"])),
+        "partition": list(map(_text, table["Partition"])),
+        "qos": list(map(_text, table["QOS"])),
+        "name": table["JobName"],
+        **_unzipped(("exit_code", "exit_signal"), list(map(_exit, table["ExitCode"]))),
+        "eligible_ts": _times(table["Eligible"]),
+        "start_ts": starts,
+        "end_ts": _times(table["End"]),
+        "elapsed_s": [
+            None if start_ts is None else length_s
+            for start_ts, length_s in zip(starts, elapsed, strict=True)
+        ],
+        "suspended_s": list(map(_seconds, table["Suspended"])),
+        "timelimit_s": list(map(_minutes, table["TimelimitRaw"])),
+        "nnodes": _numbers(table["NNodes"]),
+        "ncpus": ncpus,
+        "nodelist": nodelists,
+        "req_tres": list(map(_text, table["ReqTRES"])),
+        "alloc_tres": list(map(_text, table["AllocTRES"])),
+        "cpu_time_s": [used_s for used_s, _ in cpu_times],
+        "slurm_energy_j": [energy_j for energy_j, _ in energies],
+        "decision": [text for text, _ in decisions],
+        "flags": [one | two | three for (_, one), (_, two), (_, three) in flags],
+    }
+    return list(map(Run._make, zip(*map(columns.__getitem__, Run._fields), strict=True)))
+
+
+def _unzipped(names: Sequence[str], rows: Sequence[Sequence[Any]]) -> dict[str, Sequence[Any]]:
+    return dict(zip(names, zip(*rows, strict=True), strict=True))
+
+
+def _place(shown: str) -> _Place | None:
+    match = _JOB_ID.fullmatch(shown)
+    if match is None:
+        return None
+    base, task, offset = match.groups()
+    return _Place(
+        int(base) if "_" in shown else None,
+        None if task is None else int(task),
+        None if offset is None else int(base),
+        None if offset is None else int(offset),
+    )
+
+
+@lru_cache(maxsize=65_536)
+def _text(value: str) -> str | None:
+    return None if value in _NOTHING else value
+
+
+@lru_cache(maxsize=4096)
+def _state(value: str) -> str:
+    return value.split(" ", 1)[0].rstrip("+").upper()
+
+
+def _number(value: str) -> int | None:
+    """A number that SQLite can hold, and not 0: to Slurm that mostly means "not set"."""
+    if not (value.isascii() and value.isdigit()):
+        return None
+    number = int(value)
+    return number if 0 < number <= SQLITE_INTEGER_MAX else None
+
+
+def _numbers(cells: Cells) -> list[int | None]:
+    return list(map(_cached_number, cells))
+
+
+_cached_number = lru_cache(maxsize=65_536)(_number)
+
+
+def _counts(cells: Cells) -> list[int | None]:
+    """Numbers whose 0 is a number."""
+    return [
+        int(cell) if cell.isdecimal() and len(cell) <= _SAFE_DIGITS else _number(cell)
+        for cell in cells
+    ]
+
+
+def _times(cells: Cells) -> list[int | None]:
+    """Epoch seconds; a number that no calendar holds is no time."""
+    return [
+        ts
+        if cell.isdecimal() and len(cell) <= _SAFE_DIGITS and 0 < (ts := int(cell)) <= LAST_TS
+        else None
+        for cell in cells
+    ]
+
+
+@lru_cache(maxsize=4096)
+def _minutes(value: str) -> int | None:
+    number = _number(value)
+    return None if number is None or number > LAST_TS else number * 60
+
+
+@lru_cache(maxsize=4096)
+def _seconds(value: str) -> int | None:
+    length_ms = parse_duration_ms(value)
+    return None if length_ms is None else length_ms // 1000
+
+
+@lru_cache(maxsize=4096)
+def _exit(value: str) -> tuple[int | None, int | None]:
+    code, _, signal = value.partition(":")
+    return _counts([code])[0], _counts([signal])[0]
+
+
+@lru_cache(maxsize=4096)
+def _energy(value: str) -> tuple[int | None, int]:
+    """Joules; 0 is what Slurm writes where nothing measures, so it is unknown too."""
+    known = _number(value)
+    lost = known is None and value.isdecimal() and int(value) != 0
+    return known, _ENERGY_UNKNOWN if lost else 0
+
+
+def _cpu_time(
+    text: str, state: str, elapsed_s: int | None, ncpus: int | None
+) -> tuple[int | None, int]:
+    """CPU seconds used; exactly 0 means that no plugin gathered them."""
+    used_ms = _clock_ms(text)
+    if not used_ms or state in OPEN_STATES:
+        return None, 0
+    if used_ms > ((elapsed_s or 0) + _CPU_SLACK_S) * 1000 * (ncpus or 1):
+        return None, _CPU_IMPLAUSIBLE
+    return round(used_ms / 1000), 0
+
+
+def _clock_ms(text: str) -> int | None:
+    """As `parse_duration_ms`; the two forms that nearly all rows have go the short way."""
+    try:
+        if len(text) == 9 and text[5] == ".":
+            return int(text[:2]) * 60_000 + int(text[3:5]) * 1000 + int(text[6:])
+        if len(text) == 8 and text[2] == ":":
+            return (int(text[:2]) * 3600 + int(text[3:5]) * 60 + int(text[6:])) * 1000
+    except ValueError:
+        return None
+    return parse_duration_ms(text)
+
+
+def _decision(comment: str) -> tuple[str | None, int]:
+    """The JSON object after the first `fairwatt:`; other text around it belongs to the site."""
+    _, mark, rest = comment.partition(DECISION_MARK)
+    if not mark:
+        return None, 0
+    parse: Callable[[str], tuple[object, int]] = json.JSONDecoder().raw_decode
+    try:
+        value, end = parse(rest)
+    except (ValueError, RecursionError):
+        return None, _DECISION_UNREADABLE
+    if not isinstance(value, dict):
+        return None, _DECISION_UNREADABLE
+    return rest[:end], 0
