@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from fairwatt.prolog.mig.apply import Outcome
     from fairwatt.prolog.mig.journal import Begun, Journal
 
-__all__ = ["apply", "status"]
+__all__ = ["apply", "restore", "status"]
 
 GONE_BACK, STUCK = 4, 5
 _json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON.")
@@ -159,6 +159,25 @@ def _sentence(outcome: Outcome) -> str:
         )
     why = f": {outcome.text}" if outcome.text else ""
     return f"{outcome.result}{why}{away}"
+
+
+@click.command()
+def restore() -> None:
+    """Cut this node's GPUs again as Slurm's files say, after a reboot.
+
+    To be run before slurmd starts (unit fairwatt-mig.service). Slurm is not told: its files are
+    as they were.
+    """
+    from fairwatt.prolog.mig.apply import hold_lock
+    from fairwatt.prolog.mig.here import read_here
+    from fairwatt.prolog.mig.restore import restore as run
+    from fairwatt.prolog.mig.target import node_here
+
+    config = config_module.load(config_module.find())
+    name = node_here(config, None)
+    with hold_lock(Path(config["mig.state_dir"])):
+        done = run(config, read_here(config, name))
+    click.echo(f"{name}: {len(done)} changes" if done else f"{name}: is so already")
 
 
 @click.command()

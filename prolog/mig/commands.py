@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Literal
 import click
 
 from fairwatt.core import config as config_module
-from fairwatt.prolog.mig.apply_commands import apply, status
+from fairwatt.prolog.mig.apply_commands import apply, restore, status
 
 if TYPE_CHECKING:
     from fairwatt.prolog.mig.here import Here
@@ -34,6 +34,7 @@ def mig() -> None:
 
 mig.add_command(apply)
 mig.add_command(status)
+mig.add_command(restore)
 
 
 @mig.command()

@@ -29,7 +29,7 @@ from fairwatt.prolog.mig.nvml_mig import carry_out
 from fairwatt.prolog.mig.read_live import read_live
 from fairwatt.prolog.mig.slurm_node import OURS, NodeState, SlurmNode
 
-__all__ = ["STEPS", "Site", "Steps", "ids_of"]
+__all__ = ["STEPS", "Site", "Steps", "gpu_lines", "ids_of", "node_file"]
 
 STEPS = (
     *("drain", "idle", "stop", "leave", "cut", "check"),
@@ -197,16 +197,10 @@ class Steps:
         as_they_were = target.lines is not None and target.ids == ids_of(live)
         if as_they_were and self._journal.way == "back" and self._files_kept.restore(path):
             return
-        lines = target.lines if as_they_were else self._lines(live)
+        lines = target.lines if as_they_were else gpu_lines(self._site, begun.types, live)
         self._files_kept.edit(
             path, lambda text: with_gres_lines(text, begun.node, lines or (), str(path))
         )
-
-    def _lines(self, live: LiveNode) -> tuple[str, ...]:
-        site, begun = self._site, self._journal.begun
-        boards = boards_live(live, site.catalogue)
-        spelling = Spelling(site.catalogue, site.words, begun.types)
-        return generate(begun.node, boards, spelling, "files", live=live, dev=site.dev).lines
 
     def _reconfigure(self) -> None:
         """A slurmd that starts before slurmctld answers would try again a second later only."""
@@ -295,6 +289,13 @@ def node_file(slurm_conf: Path, node: str) -> Path:
         value=node,
         remedy="add one, or start the node as a dynamic one (slurmd -Z)",
     )
+
+
+def gpu_lines(site: Site, types: tuple[str, ...], live: LiveNode) -> tuple[str, ...]:
+    """Return the node's lines of gres.conf with device files, for the boards as they are."""
+    boards = boards_live(live, site.catalogue)
+    spelling = Spelling(site.catalogue, site.words, types)
+    return generate(site.node, boards, spelling, "files", live=live, dev=site.dev).lines
 
 
 def ids_of(live: LiveNode) -> tuple[tuple[int, int, int], ...]:

@@ -12,7 +12,7 @@ import msgspec
 
 from fairwatt.core.config import Config
 from fairwatt.core.errors import ConfigError
-from fairwatt.core.gres import Gres, parse_node_gres
+from fairwatt.core.gres import parse_node_gres
 from fairwatt.core.slurm import SlurmClient
 from fairwatt.prolog.mig.conf_edit import gres_in_options
 from fairwatt.prolog.mig.cuts import Cut, cuts_of, is_cut
@@ -27,7 +27,15 @@ from fairwatt.prolog.mig.live import LiveInstance, LiveNode
 from fairwatt.prolog.mig.slurm_node import NodeState, SlurmNode
 from fairwatt.prolog.mig.steps import Site, ids_of
 
-__all__ = ["asked_layout", "make_begun", "node_here", "same_target", "site_of"]
+__all__ = [
+    "asked_layout",
+    "gpu_counts",
+    "gres_text",
+    "make_begun",
+    "node_here",
+    "same_target",
+    "site_of",
+]
 
 _HARD = ("FWM104", "FWM105")
 _CHANGES_GRES_LIVE = (23, 11)
@@ -246,27 +254,33 @@ def _check_release(config: Config) -> None:
 
 def _old(config: Config, here: Here, *, by_hand: bool, dynamic: bool) -> Target:
     conf = here.conf
-    gres = _gres_text(config, here, dynamic=dynamic)
-    counts: dict[str, int] = {}
-    for each in _gpus(gres):
-        counts[each.type or ""] = counts.get(each.type or "", 0) + each.count
+    gres = gres_text(config, here, dynamic=dynamic)
     return Target(
         name="as before",
         cuts=cuts_of(boards_live(here.live, here.catalogue)),
         gres=gres,
-        counts=counts,
+        counts=gpu_counts(gres),
         lines=tuple(line.line.text for line in conf.lines) if by_hand else None,
         ids=ids_of(here.live),
     )
 
 
-def _gpus(gres: str) -> list[Gres]:
-    return [each for each in parse_node_gres(gres) if each.is_gpu]
+def gpu_counts(gres: str) -> dict[str, int]:
+    """Return the GPUs of a Gres= by type ("" for untyped ones)."""
+    counts: dict[str, int] = {}
+    for each in parse_node_gres(gres):
+        if each.is_gpu:
+            counts[each.type or ""] = counts.get(each.type or "", 0) + each.count
+    return counts
 
 
-def _gres_text(config: Config, here: Here, *, dynamic: bool) -> str:
-    if not dynamic:
-        assert here.conf.gres_line is not None, "it stands in slurm.conf"  # noqa: S101
+def gres_text(config: Config, here: Here, *, dynamic: bool) -> str:
+    """Return the node's Gres= as it stands in slurm.conf, or in its slurmd's options.
+
+    Raises:
+        ConfigError: the options cannot be read, or there is no Gres= in them.
+    """
+    if not dynamic and here.conf.gres_line is not None:
         return here.conf.gres_line.values.get("gres", "")
     path = Path(config["mig.slurmd_options"])
     try:

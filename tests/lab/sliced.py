@@ -98,7 +98,8 @@ class SlicedCluster:
         """Whether jobs may start on the node, with these GPUs."""
         state = self.field(node, "State")
         ill = ("DRAIN", "INVAL", "DOWN", "UNKNOWN", "NOT_RESPONDING")
-        return self.field(node, "Gres") == gres and not any(word in state for word in ill)
+        entries = sorted(self.field(node, "Gres").split(","))
+        return entries == sorted(gres.split(",")) and not any(word in state for word in ill)
 
     def await_back(self, node: str, gres: str) -> None:
         """Wait for `is_back`."""

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Which steps are walked, forward, back and after a crash; with steps that only note their name."""
+"""Which steps are walked, forward, back and after a crash; the steps only note their names."""
 
 from __future__ import annotations
 
