@@ -122,7 +122,14 @@ def test_j15_the_map_of_dcgm_exporter(site: NodeSite) -> None:
     shards = [submit(site, "-w", "gpu01", "--gres=shard:1", script=wait) for _ in range(2)]
     for job_id in (mig, whole, *shards):
         running(site, job_id)
-    await_value(lambda: len(site.dcgm("gpu01").get("0", [])) == 2, what="map", timeout_s=5)
+    # A job is RUNNING before its prolog has ended.
+    for node in AGENTS:
+        await_value(
+            lambda node=node: sum(map(len, site.dcgm(node).values())) == 2,
+            what=f"the map of {node}",
+            timeout_s=10,
+            detail=lambda node=node: str(site.dcgm(node)),
+        )
     slices = site.nodes["mig01"].layout.gpus[0].instances
     assert site.dcgm("mig01") == {f"0.{one.gi}": [str(mig)] for one in slices[:2]}
     assert site.dcgm("gpu02") == {"3": [str(whole)], "2": [str(whole)]}
@@ -309,13 +316,19 @@ def test_agent_dead_at_prolog_and_at_epilog(site: NodeSite) -> None:
     site.kill_agent("mig01")
     script = "echo seen=$CUDA_VISIBLE_DEVICES\n" + HOLD.format(flag=flag(site, "dead"))
     job_id = submit(site, "-p", "mig", f"{SLICE}:1", script=script)
-    running(site, job_id)
-    assert list(site.dcgm("mig01").values()) == [[str(job_id)]]
-    flag(site, "dead").touch()
-    ended(site, job_id)
-    await_value(lambda: not site.dcgm("mig01"), what="the map without the agent", timeout_s=10)
+    try:
+        await_value(
+            lambda: list(site.dcgm("mig01").values()) == [[str(job_id)]],
+            what="the map without the agent",
+            timeout_s=20,
+            detail=lambda: str(site.dcgm("mig01")),
+        )
+        flag(site, "dead").touch()
+        ended(site, job_id)
+        await_value(lambda: not site.dcgm("mig01"), what="the map without the job", timeout_s=10)
+    finally:
+        site.start_agent("mig01")
     (uuids,) = seen(site, job_id)
-    site.start_agent("mig01")
     started, end = run_of(site, "mig01", job_id)
     assert {hold.instance for hold in started.holds} == uuids
     assert end.closed_by == "inbox"
