@@ -7,9 +7,11 @@ from collections.abc import Iterator
 
 import pytest
 
-from tests.ansible.admin import doctor, submit, tres_of
+from tests.ansible.admin import FAIRWATT, doctor, submit, tres_of
+from tests.ansible.fake_gpus import fake_nvml
 from tests.ansible.playbooks import Outcome, Playbooks
 from tests.ansible.sites import BootedSite
+from tests.lab.waiting import await_value
 
 pytestmark = pytest.mark.ansible
 
@@ -103,3 +105,33 @@ def test_a_job_is_rewritten_and_doctor_is_content(small, first_run):
     assert tres_of(small, done.job_id) == "gres:gpu:a100_3g.20gb:1"
     said = doctor(small.controller)
     assert said.ok, said.text
+
+
+def test_a_lost_gpu_drains_the_node_from_within_the_agents_closed_unit(small, first_run):
+    """scontrol, munge and the memory of the checks work inside the sandbox."""
+    node = small.controller
+    site_file = node.path("/etc/fairwatt/health.toml")
+    before = site_file.read_text()
+    (uuid, *_) = [gpu.uuid for gpu in small.plan.nodes[0].gpus]
+    fake = fake_nvml(node)
+
+    def reason() -> str:
+        return node.out("sinfo", "--noheader", "--Node", "-o", "%E").splitlines()[0].strip()
+
+    def said() -> str:
+        return f"{node.journal('fairwatt-agent')}\n{node.run([FAIRWATT, 'health']).stdout}"
+
+    try:
+        site_file.write_text("[defaults]\nperiod_s = 0.5\n")
+        fake.lose(uuid)
+        await_value(
+            lambda: reason().startswith(f"fairwatt FWH101 {uuid}: "),
+            what="the drain",
+            timeout_s=60,
+            detail=said,
+        )
+        fake.heal(uuid)
+        await_value(lambda: reason() == "none", what="no drain", timeout_s=60, detail=said)
+    finally:
+        fake.heal(uuid)
+        site_file.write_text(before)
