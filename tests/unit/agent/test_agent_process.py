@@ -123,6 +123,7 @@ def test_jobs_change_while_the_agent_is_away(lab, job_mj, assert_conserved, wait
     lab.start()
     wait_until(lambda: set(lab.ends()) == {6, 7}, "both runs closed")
     assert lab.ends() == {6: "inbox", 7: "inbox"}
+    wait_until(lambda: job_mj(lab.windows(gpu.uuid), 7), "the gap cut after the runs were closed")
     windows = lab.windows(gpu.uuid)
     assert_conserved(windows)
     gap = [w for w in windows if w.flags & Flag.GAP]
