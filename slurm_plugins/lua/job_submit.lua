@@ -438,7 +438,8 @@ end
 local function read_origin(job_desc, copy)
   local offset = job_desc.het_job_offset
   if type(offset) == "number" and offset < NO_VAL then copy.het_offset = offset end
-  if type(job_desc.script) == "string" then copy.has_script = 1 end
+  -- sbatch names a file for standard input; the script itself may be megabytes and is copied.
+  if not copy.std_in and type(job_desc.script) == "string" then copy.has_script = 1 end
   if job_desc.cron_job == true then copy.cron_job = 1 end
   if copy.account == nil then
     local account = job_desc.default_account

@@ -39,7 +39,7 @@ FULL = {
     "features": 'a"\xe9',
 }
 LINE = (
-    '"verb":"submit","spelling":"colon","job":{"cron_job":1,"has_script":1,"het_offset":1,'
+    '"verb":"submit","spelling":"colon","job":{"cron_job":1,"het_offset":1,'
     '"inherited":"SLURM_JOB_ID,SLURM_MEM_PER_NODE,SLURM_GPUS","tres_per_node":"gres:gpu:a100:1",'
     '"partition":"gpu","features":"a\\u0022\\u00e9","qos":"normal","std_in":"/dev/null",'
     '"cpus_per_tres":"gres:gpu:2","mem_per_tres":"gres:gpu:2048","array_inx":"1-3%2",'
@@ -83,8 +83,10 @@ def test_what_is_not_set_does_not_travel_on_any_release(tmp_path, far, release):
     assert sent(far)["job"] == {"client": "salloc", **asked, "user_id": 1000, "min_cpus": 1}
 
 
-def test_a_batch_job_is_told_by_its_script(hook, far):
-    hook.submit(dict(BATCH), {})
+def test_a_batch_job_is_told_by_its_standard_input_or_its_script(hook, far):
+    hook.submit({**GPU, "std_in": "/dev/null", "script": "#!/bin/sh\n"}, {})
+    assert "has_script" not in sent(far)["job"]  # not read: it may be megabytes
+    hook.submit({**GPU, "script": "#!/bin/sh\n"}, {})
     assert sent(far)["job"]["has_script"] == 1
     hook.submit({**GPU, "argc": 1})
     assert "has_script" not in sent(far)["job"]
