@@ -24,6 +24,8 @@ __all__ = ["Outcome", "finish", "hold_lock", "outage_s", "turn_back"]
 
 _REASON_CHARS = 160
 LOCK_WAIT_S = 0.3
+AFTER = ("resume", "start", "registered")
+"""What brings a stopped node back of which nothing was changed."""
 
 
 @dataclass(frozen=True)
@@ -104,7 +106,7 @@ def outage_s(records: Sequence[Record]) -> float | None:
     """Return the seconds from the node's being free of jobs until it was resumed, if it was."""
     done = [each for each in records if isinstance(each, Mark) and each.phase == "done"]
     idle = [each.t_ms for each in done if each.step == "idle"]
-    back = [each.t_ms for each in done if each.step == "resume"]
+    back = [each.t_ms for each in done if each.step in ("resume", "registered")]
     return (back[-1] - idle[0]) / 1000 if idle and back else None
 
 
@@ -125,7 +127,10 @@ def _ahead(journal: Journal, steps: Steps) -> tuple[str, ...]:
     """The steps to take: all, unless nothing was changed yet or all but Slurm's view is done."""
     names = steps.names
     if journal.way == "back" and not journal.began("cut"):
-        return names[names.index("start") :] if journal.began("stop") else ("resume",)
+        unstopped = ("resume",)
+        return (
+            tuple(step for step in names if step in AFTER) if journal.began("stop") else unstopped
+        )
     if journal.began("cut") and steps.is_cut_and_written():
         return names[names.index("files") + 1 :]
     return names

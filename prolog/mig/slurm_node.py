@@ -143,8 +143,8 @@ class SlurmNode:
         self._update("state=drain", f"reason={reason}")
 
     def resume(self) -> None:
-        """Let jobs start on the node again."""
-        self._update("state=resume")
+        """Let jobs start on the node again, as soon as slurmctld has heard of its slurmd."""
+        self._update("state=undrain")
 
     def delete(self) -> None:
         """Delete a dynamic node; slurmctld refuses while jobs hold it."""

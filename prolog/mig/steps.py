@@ -29,13 +29,25 @@ from fairwatt.prolog.mig.nvml_mig import carry_out
 from fairwatt.prolog.mig.read_live import read_live
 from fairwatt.prolog.mig.slurm_node import OURS, NodeState, SlurmNode
 
-__all__ = ["STEPS", "Site", "Steps", "gpu_lines", "ids_of", "node_file"]
+__all__ = ["STEPS_DYNAMIC", "STEPS_STATIC", "Site", "Steps", "gpu_lines", "ids_of", "node_file"]
 
-STEPS = (
-    *("drain", "idle", "stop", "leave", "cut", "check"),
-    *("files", "reconfigure", "start", "registered", "resume"),
+STEPS_DYNAMIC = (
+    *("drain", "idle", "stop", "leave", "cut", "check", "files"),
+    *("start", "registered", "resume"),
 )
-"""All steps in their order; leave is for dynamic nodes only, reconfigure for the others."""
+"""The steps of a node that registers itself: it leaves, and comes back with other GPUs."""
+
+STEPS_STATIC = (
+    *("drain", "idle", "stop", "cut", "check", "files"),
+    *("resume", "reconfigure", "start", "registered"),
+)
+"""The steps of a node of slurm.conf.
+
+A node that is resumed counts as not responding until slurmctld hears of it, and no job starts
+there. If its slurmd runs already, that is at slurmctld's next ping, a second or two later; so it
+is resumed first, and its slurmd's registration, if it is right, is what brings it back. After
+`reconfigure` slurmctld up to 24.11 knows no state of the node, and would not resume it.
+"""
 
 POLL_S, SLOW_POLL_S = 0.05, 1.0
 COMMAND_S = 180.0
@@ -85,8 +97,7 @@ class Steps:
     @property
     def names(self) -> tuple[str, ...]:
         """The steps of this change."""
-        left_out = "reconfigure" if self._journal.begun.dynamic else "leave"
-        return tuple(step for step in STEPS if step != left_out)
+        return STEPS_DYNAMIC if self._journal.begun.dynamic else STEPS_STATIC
 
     def is_cut_and_written(self) -> bool:
         """Whether boards and files are as wanted: what remains is to make Slurm see it."""
@@ -250,16 +261,9 @@ class Steps:
         if reason is not None:
             self._stay_drained(reason)
             return
-        deadline = time.monotonic() + self._site.config["mig.start_wait_s"]
-        while (node := self._slurm.show()) is None or node.is_drained or not node.is_well:
-            if node is not None and node.is_drained:
-                if self._note_foreign(node):
-                    return
-                self._slurm.resume()
-            if time.monotonic() > deadline:
-                value = "unknown to slurmctld" if node is None else _seen(node)
-                raise SlurmError("jobs cannot start", place=self._slurm.name, value=value)
-            time.sleep(POLL_S)  # resumed, it counts as not responding until slurmctld asked it
+        node = self._slurm.show()
+        if node is not None and node.is_drained and not self._note_foreign(node):
+            self._slurm.resume()
 
     def _stay_drained(self, reason: str) -> None:
         """A dynamic node came back drained, but without the reason."""

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from fairwatt.prolog.mig.steps import STEPS
+from fairwatt.prolog.mig.steps import STEPS_DYNAMIC, STEPS_STATIC
 from tests.fakes.loaded import loaded_nvml
 from tests.fakes.mig_calls import mig_uuids
 from tests.lab.demo import idle_mw, install_program, nodes_of_devices, settle
@@ -213,11 +213,11 @@ def test_the_same_where_slurm_conf_names_the_node(mig: SlicedCluster) -> None:
 
 def matrix(release: str, node: str) -> list[tuple[str, str]]:
     """The points at which to kill, each with what is done then."""
-    steps = [step for step in STEPS if step != ("reconfigure" if node == DYNAMIC else "leave")]
-    points = [f"forward:{step}:{phase}" for step in steps for phase in ("begin", "done")]
+    steps = STEPS_DYNAMIC if node == DYNAMIC else STEPS_STATIC
     if release != FULL_MATRIX:
-        chosen = (steps.index("cut"), steps.index("start"))
-        points = [points[2 * index + 1] for index in chosen]
+        steps = ("cut", "start")
+    phases = ("begin", "done") if (release, node) == (FULL_MATRIX, DYNAMIC) else ("done",)
+    points = [f"forward:{step}:{phase}" for step in steps for phase in phases]
     return [(point, ("", "--rollback")[number % 2]) for number, point in enumerate(points)]
 
 

@@ -12,11 +12,11 @@ from fairwatt.core.errors import ConfigError, DeviceError, FairwattError
 from fairwatt.prolog.mig.apply import Outcome, finish, hold_lock, turn_back
 from fairwatt.prolog.mig.journal import Begun, Journal, Mark, Target, last_change
 from fairwatt.prolog.mig.status import as_text, read_status
-from fairwatt.prolog.mig.steps import STEPS
+from fairwatt.prolog.mig.steps import STEPS_DYNAMIC
 
 OLD = Target("as before", (), "gpu:a:7", {"a": 7})
 NEW = Target("large", (), "gpu:b:2", {"b": 2})
-NAMES = tuple(step for step in STEPS if step != "reconfigure")
+NAMES = STEPS_DYNAMIC
 
 
 class Notes:
