@@ -133,7 +133,7 @@ def show_delay(got: Figures) -> None:
 def show_weight(name: str, weight: Weight | None) -> None:
     """Print one process."""
     if weight is None:
-        print(f"  {name:<24} does not run")
+        print(f"  {name:<24} did not run all the time")
         return
     print(
         f"  {name:<24}{weight.rss_mib:>6.1f} MiB resident, {weight.anon_mib:.1f} of it its own,"
@@ -200,14 +200,19 @@ def measure(release: str, jobs: int, ticks: int, live_s: float, query_ms: int) -
         marks = soak(root / "soak", ticks)
     show_soak(marks)
     goals = goals_of_hooks(got) + goals_of_agent(live, marks)
-    child = f" health_rss_mib={health.rss_mib:.1f} health_core_percent={health.core_percent:.3f}"
     median_ms = percentile(got.of(OURS, _added), 50)
     figures = " ".join(map(str, goals))
     print(
         f"\nbench-node: hooks_p50_ms={median_ms:.1f} {figures}"
-        f" hooks_p50_of_peer_with_free_query={got.ratio_free_query:.2f}{child if health else ''}"
+        f" hooks_p50_of_peer_with_free_query={got.ratio_free_query:.2f}{_of_child(health)}"
     )
     return all(goal.reached for goal in goals)
+
+
+def _of_child(health: Weight | None) -> str:
+    if health is None:
+        return " health=none"
+    return f" health_rss_mib={health.rss_mib:.1f} health_core_percent={health.core_percent:.3f}"
 
 
 def main() -> int:

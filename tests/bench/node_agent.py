@@ -40,7 +40,8 @@ class LiveAgent:
     def __init__(self, cluster: OneHostCluster, root: Path, collector_url: str) -> None:
         site = NodeSite(root)
         root.mkdir(parents=True)
-        site.make(collector_url, **{"site.munge_socket": str(cluster.paths.munge_socket)})
+        munge = str(cluster.paths.munge_socket)
+        site.make(collector_url, **{"site.munge_socket": munge, "health.enabled": True})
         env = {"FAIRWATT_CONFIG": str(site.config_path), **environment(site.control_path)}
         daemon = cluster.spawn("agent-slices01", command("agent"), **env)
         daemon.ready(lambda: answers_ping(site.socket))
@@ -74,7 +75,7 @@ def soak(root: Path, ticks: int) -> list[dict[str, float]]:
     site = NodeSite(root)
     root.mkdir(parents=True)
     with taker() as url:
-        site.make(url, **{"health.enabled": False})
+        site.make(url)
         env = {
             **os.environ,
             **environment(site.control_path),

@@ -41,7 +41,10 @@ class NodeSite:
         """Write everything; `settings` replace those of the same dotted name."""
         for name in ("jobs", "inbox", "spool", "proc"):
             (self.root / name).mkdir(parents=True)
-        (self.root / "slurm.conf").write_text(f"NodeName={NODE} Gres=gpu:{GPUS * SLICES}\n")
+        gres = f"gpu:h100_{_SEVENTH.name}:{GPUS * SLICES}"
+        (self.root / "slurm.conf").write_text(f"NodeName={NODE} Gres={gres}\n")
+        for name in ("kmsg", "health.toml"):
+            (self.root / name).write_text("")
         (self.root / "gres.conf").write_text("")
         self.config_path.write_text(toml(self._settings(collector_url) | settings))
         fake = FakeNvml(self.control_path)
@@ -61,5 +64,10 @@ class NodeSite:
             "agent.gres_conf": str(self.root / "gres.conf"),
             "agent.proc_root": str(self.root / "proc"),
             "agent.collector_url": collector_url,
-            "health.enabled": False,  # a process of its own, with files of its own
+            "health.enabled": False,  # a process of its own
+            "health.file": str(self.root / "health.toml"),
+            "health.state_file": str(self.root / "health.json"),
+            "health.dir": str(self.root / "health"),
+            "health.kmsg": str(self.root / "kmsg"),
+            "health.drain": False,
         }
