@@ -113,7 +113,8 @@ class JobRequest(msgspec.Struct, frozen=True, kw_only=True):
     """What a job asks for, in normal form; rules see this and never a Slurm string.
 
     `gpus` are the GPU entries with the level they were written at. Numbers that the job left
-    open are None; memory is in MiB, times in minutes. `exc_known` is False in a change of a job
+    open are None; memory is in MiB, times in minutes; Slurm may cut `time_limit_min` down to
+    `least_time_min`. `exc_known` is False in a change of a job
     that does not set the excluded nodes: Slurm does not show which a pending job has. `kind` is
     None where the client does not tell; a time limit of UNLIMITED_MIN is none. `account` is the
     one that the job will belong to, named or not; `part` its place in a heterogeneous job.
@@ -145,6 +146,7 @@ class JobRequest(msgspec.Struct, frozen=True, kw_only=True):
     mem_per_cpu_mib: int | None = None
     mem_per_gpu_mib: int | None = None
     time_limit_min: int | None = None
+    least_time_min: int | None = None
     begin_ts: int | None = None
     exclusive: bool = False
     kind: Literal["batch", "interactive"] | None = None

@@ -18,7 +18,7 @@ from fairwatt.slurm_plugins.demand import as_text, wanted
 from fairwatt.slurm_plugins.engine_messages import FW001, FW002, FW004, FW006, FW007, FW304
 from fairwatt.slurm_plugins.message import Note, shown
 from fairwatt.slurm_plugins.outcome import Outcome
-from fairwatt.slurm_plugins.rule import ActiveRule, Mode
+from fairwatt.slurm_plugins.rule import ActiveRule, Mode, own_options
 from fairwatt.slurm_plugins.site import Site
 
 __all__ = ["COMMENT_PREFIX", "Decision", "Policy", "Step", "decide"]
@@ -130,7 +130,7 @@ def _decide(
             told = (FW006.note(what=unknown),) if on_gpus else ()
             return _respelt(parsed, spelling, record, *told)
     except GrammarError as error:
-        return _malformed(error, policy.mode("known_types"))
+        return _malformed(error, _mode_of_malformed(policy))
     verdict = _judged(parsed, fields, rules, site, spelling)
     return verdict if record is not None else _commented(verdict, fields)
 
@@ -251,6 +251,19 @@ def _run(rule: ActiveRule, request: JobRequest, site: Site) -> Outcome:
             raise _RuleFailed(rule) from error
         _report(rule.name, error)
         return Outcome(request)
+
+
+def _mode_of_malformed(policy: Policy) -> Mode:
+    """That of known_types, unless a rule that must not be evaded has something to hold jobs to."""
+    strict = (rule for rule in policy.rules if rule.mode == "enforce" and rule.fail == "closed")
+    return "enforce" if any(map(_has_work, strict)) else policy.mode("known_types")
+
+
+def _has_work(rule: ActiveRule) -> bool:
+    """Whether the site has set what a rule goes by, if there is anything to set."""
+    names = own_options(rule.spec.options)
+    plain = rule.spec.options()
+    return not names or any(getattr(rule.options, n) != getattr(plain, n) for n in names)
 
 
 def _malformed(error: GrammarError, mode: Mode) -> Decision:

@@ -15,7 +15,7 @@ import msgspec
 from fairwatt.core.call import call
 from fairwatt.core.errors import FairwattError
 from fairwatt.core.slurm import NodeFacts, PartitionFacts, SlurmClient
-from fairwatt.slurm_plugins.site import Facts, Node, Partition, Stock
+from fairwatt.slurm_plugins.site import Facts, Node, Partition, Stock, lowered
 
 __all__ = ["ChildReader", "decode", "encode", "from_slurm"]
 
@@ -118,11 +118,15 @@ def _partition(part: PartitionFacts) -> Partition:
         max_time_min=_minutes(part.max_time_s),
         default_time_min=_minutes(part.default_time_s),
         max_nodes=part.max_nodes,
-        accounts=part.allow_accounts,
-        denied_accounts=part.deny_accounts,
-        qos=part.allow_qos,
-        denied_qos=part.deny_qos,
+        accounts=_lowered(part.allow_accounts),
+        denied_accounts=lowered(part.deny_accounts),
+        qos=_lowered(part.allow_qos),
+        denied_qos=lowered(part.deny_qos),
     )
+
+
+def _lowered(names: tuple[str, ...] | None) -> tuple[str, ...] | None:
+    return None if names is None else lowered(names)
 
 
 def _minutes(seconds: int | None) -> int | None:

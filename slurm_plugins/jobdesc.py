@@ -70,12 +70,13 @@ ASPECTS: dict[Aspect, tuple[str, ...]] = {
         "min_mem_per_cpu",
         "shared",
     ),
-    "time": ("time_limit", "begin_time"),
+    "time": ("time_limit", "time_min", "begin_time"),
     "owner": ("account", "qos"),
 }
 """Which fields belong to which part of a request."""
 
 _TEXTS = ("account", "partition", "qos", "features", "req_nodes", "exc_nodes", "reservation")
+_LOWERED = ("account", "qos")
 _NUMBERS = {
     "job_id": "job_id",
     "uid": "user_id",
@@ -91,8 +92,9 @@ _NUMBERS = {
     "min_nodes": "min_nodes",
     "max_nodes": "max_nodes",
     "begin_ts": "begin_time",
+    "least_time_min": "time_min",
 }
-_ZERO_IS_UNSET = frozenset({"ntasks_per_node", "min_nodes", "max_nodes", "begin_time"})
+_ZERO_IS_UNSET = frozenset({"ntasks_per_node", "min_nodes", "max_nodes", "begin_time", "time_min"})
 _PER_GPU = {"cpus_per_gpu": "cpus_per_tres", "mem_per_gpu_mib": "mem_per_tres"}
 _EDITED_TEXTS = ("partition", "qos", "features", "exc_nodes")
 _EDITED_NUMBERS = (
@@ -316,6 +318,8 @@ def _replaced(items: tuple[Gres, ...], gpus: tuple[GpuAsk, ...]) -> list[Gres]:
 def _request(fields: Fields, gpus: tuple[GpuAsk, ...]) -> JobRequest:
     values: dict[str, Any] = {name: _text(fields, name) for name in _TEXTS}
     values["account"] = values["account"] or _text(fields, "default_account")
+    for name in _LOWERED:  # slurmctld does it after the hook: `-A PHYSICS` is physics
+        values[name] = values[name].lower() if values[name] else None
     for name, field in _NUMBERS.items():
         value = _number(fields, field)
         values[name] = (value or None) if field in _ZERO_IS_UNSET else value

@@ -6,7 +6,7 @@ from __future__ import annotations
 from fairwatt.core.records import UNLIMITED_MIN, JobRequest
 from fairwatt.slurm_plugins.site import Partition, Site
 
-__all__ = ["longest_min", "minutes_text", "named_partitions", "presumed_min"]
+__all__ = ["longest_min", "minutes_text", "named_partitions", "needed_min", "presumed_min"]
 
 
 def named_partitions(request: JobRequest, site: Site) -> list[Partition]:
@@ -21,6 +21,11 @@ def longest_min(partitions: list[Partition]) -> int | None:
     limits = [part.max_time_min for part in partitions]
     known = [limit for limit in limits if limit is not None]
     return max(known) if limits and len(known) == len(limits) else None
+
+
+def needed_min(request: JobRequest) -> int | None:
+    """The time without which Slurm does not start the job: its limit, or that of --time-min."""
+    return request.least_time_min or request.time_limit_min
 
 
 def presumed_min(request: JobRequest, partition: Partition | None) -> int | None:

@@ -91,6 +91,7 @@ class _Raw(msgspec.Struct):
     node_count: _Count = None
     max_nodes: _Count = None
     time_limit: _Count = None
+    time_minimum: _Count = None
     memory_per_cpu: _Count = None
     memory_per_node: _Count = None
 
@@ -124,6 +125,7 @@ _COUNTS = {
     "node_count": "min_nodes",
     "max_nodes": "max_nodes",
     "time_limit": "time_limit",
+    "time_minimum": "time_min",
     "memory_per_cpu": "min_mem_per_cpu",
     "memory_per_node": "min_mem_per_node",
 }

@@ -9,6 +9,7 @@ import msgspec
 
 from fairwatt.core.records import Flavour, JobRequest
 from fairwatt.slurm_plugins.demand import Demand, shortfall
+from fairwatt.slurm_plugins.limits import needed_min
 from fairwatt.slurm_plugins.site import Site
 
 __all__ = ["Choice", "Place", "choose", "find_place", "may_enter", "moved"]
@@ -76,7 +77,7 @@ def may_enter(request: JobRequest, site: Site, partition: str) -> bool:
     return (
         part is not None
         and part.open
-        and _within(request.time_limit_min, part.max_time_min)
+        and _within(needed_min(request), part.max_time_min)
         and _within(request.min_nodes, part.max_nodes)
     )
 

@@ -70,6 +70,7 @@ _parser = click.Command(
         click.Option(["--reservation"]),
         click.Option(["-N", "--nodes"]),
         click.Option(["-t", "--time"]),
+        click.Option(["--time-min"]),
         *(click.Option([short, f"--{name}"]) for name, short in _TEXTS.items()),
     ],
 )
@@ -86,6 +87,7 @@ _SHOWN = {
     "ntasks_per_gpu": "--ntasks-per-gpu={}",
     "nodes": "-N {}",
     "time_limit": "-t {}",
+    "time_min": "--time-min={}",
     "account": "-A {}",
     "qos": "-q {}",
     "features": "-C {}",
@@ -119,6 +121,8 @@ def job_fields(flags: Sequence[str]) -> dict[str, str | int | float]:
         fields["min_nodes"], fields["max_nodes"] = _nodes(given["nodes"])
     if given["time"]:
         fields["time_limit"] = _minutes(given["time"])
+    if given["time_min"]:
+        fields["time_min"] = _minutes(given["time_min"])
     if given["cpus_per_gpu"]:
         fields["cpus_per_tres"] = f"gres/gpu:{given['cpus_per_gpu']}"
     if given["exclusive"]:

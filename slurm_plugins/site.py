@@ -31,6 +31,7 @@ __all__ = [
     "Site",
     "Stock",
     "load_facts",
+    "lowered",
 ]
 
 MAX_POOLS = 64
@@ -247,6 +248,11 @@ def load_facts(path: Path) -> Facts:
             place=str(path),
             remedy="write one with `python -m fairwatt.slurm_plugins.facts`",
         ) from error
+
+
+def lowered(names: Iterable[str]) -> tuple[str, ...]:
+    """Names of accounts or QOS as requests have them: Slurm keeps them in small letters."""
+    return tuple(name.lower() for name in names)
 
 
 def _listed(name: str | None, allowed: tuple[str, ...] | None, denied: tuple[str, ...]) -> bool:

@@ -39,12 +39,13 @@ local TEXT_FIELDS = {
 local NUMBER_FIELDS = {
   "user_id", "job_id", "num_tasks", "cpus_per_task", "ntasks_per_node", "ntasks_per_gpu",
   "min_nodes", "max_nodes", "min_cpus", "pn_min_cpus", "min_mem_per_node", "min_mem_per_cpu",
-  "shared", "time_limit", "begin_time",
+  "shared", "time_limit", "time_min", "begin_time",
 }
 -- Values that mean "not set", where it is not NO_VAL. A memory that is not set reads as nil.
 local UNSET = {
   cpus_per_task = NO_VAL_16, ntasks_per_node = NO_VAL_16, ntasks_per_gpu = NO_VAL_16,
   pn_min_cpus = NO_VAL_16, shared = NO_VAL_16, begin_time = 0,
+  time_min = 0,
 }
 -- sbatch exports these; srun inside the job reads them as its own options, so they must agree.
 local ENVIRONMENT = {

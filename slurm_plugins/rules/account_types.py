@@ -92,7 +92,7 @@ def account_types(
         if options.default == "allow":
             return Outcome(request)
         return Outcome(request, rejection=FW702.note(asked=as_text(wanted(request))))
-    words = options.accounts.get(request.account, options.accounts.get(EVERYONE))
+    words = _words(request.account, options)
     if words is None:
         return Outcome(request)
     allowed = Vocabulary(site, options.words).types_of(words)
@@ -100,6 +100,11 @@ def account_types(
     if not barred:
         return Outcome(request)
     return _held(request, site, barred)
+
+
+def _words(account: str, options: AccountTypesOptions) -> tuple[str, ...] | None:
+    by_account = {name.lower(): words for name, words in options.accounts.items()}
+    return by_account.get(account, by_account.get(EVERYONE))
 
 
 def _held(request: JobRequest, site: Site, barred: frozenset[str | None]) -> Outcome:

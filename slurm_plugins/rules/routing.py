@@ -20,7 +20,7 @@ from fairwatt.slurm_plugins.limits import minutes_text, presumed_min
 from fairwatt.slurm_plugins.message import Message, counted
 from fairwatt.slurm_plugins.outcome import Outcome
 from fairwatt.slurm_plugins.rule import RuleSpec, WordedOptions
-from fairwatt.slurm_plugins.site import Partition, Site
+from fairwatt.slurm_plugins.site import Partition, Site, lowered
 from fairwatt.slurm_plugins.size import gpus_in_all, least_nodes
 from fairwatt.slurm_plugins.words import Vocabulary
 
@@ -102,7 +102,7 @@ def _outcome(request: JobRequest, changed: JobRequest, site: Site, route: Route)
 
 def _fits(request: JobRequest, changed: JobRequest, route: Route, words: Vocabulary) -> bool:
     """Whether a job matches the route, and the route's partition can take it."""
-    if route.accounts and request.account not in route.accounts:
+    if route.accounts and request.account not in lowered(route.accounts):
         return False
     gpus = gpus_in_all(request, least_nodes(request))
     count = sum((gpus or {}).values()) or sum(ask.count for ask in wanted(request))

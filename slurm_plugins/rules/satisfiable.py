@@ -18,12 +18,17 @@ from msgspec.structs import replace
 
 from fairwatt.core.records import JobRequest
 from fairwatt.slurm_plugins.demand import wanted
-from fairwatt.slurm_plugins.limits import longest_min, minutes_text, named_partitions
+from fairwatt.slurm_plugins.limits import (
+    longest_min,
+    minutes_text,
+    named_partitions,
+    needed_min,
+)
 from fairwatt.slurm_plugins.message import Message, Note, counted
 from fairwatt.slurm_plugins.outcome import Outcome
 from fairwatt.slurm_plugins.pool import Kind, Kinds, Pool
 from fairwatt.slurm_plugins.rule import Options, RuleSpec
-from fairwatt.slurm_plugins.site import Site
+from fairwatt.slurm_plugins.site import Site, lowered
 from fairwatt.slurm_plugins.size import (
     OnANode,
     cpus_in_all,
@@ -89,7 +94,7 @@ def satisfiable(request: JobRequest, site: Site, options: SatisfiableOptions) ->
     partitions = (site.partition_of(request) or "").split(",")
     if any(name not in site.partitions for name in partitions):
         return Outcome(request)
-    exempt = request.qos in options.exempt_qos
+    exempt = request.qos in lowered(options.exempt_qos)
     need = _need(request)
     faults = [_fault(request, site, name, need, exempt=exempt) for name in partitions]
     if faults and None not in faults:
@@ -247,10 +252,11 @@ def _few_nodes(request: JobRequest, site: Site, most: str, need: _Need) -> Note:
 
 def _too_long(request: JobRequest, site: Site, need: _Need) -> Note | None:
     most = longest_min(named_partitions(request, site))
-    if request.time_limit_min is None or most is None or request.time_limit_min <= most:
+    needed = needed_min(request)
+    if needed is None or most is None or needed <= most:
         return None
     return FW803.note(
-        asked=minutes_text(request.time_limit_min),
+        asked=minutes_text(needed),
         where=site.where(request),
         most=minutes_text(most),
         elsewhere=_elsewhere(request, site, need),
@@ -275,7 +281,7 @@ def _can(request: JobRequest, site: Site, need: _Need) -> bool:
     part = site.partitions[request.partition or ""]
     pool = site.pool(request)
     able = _able(pool, need.every)
-    minutes, longest = request.time_limit_min or 0, part.max_time_min
+    minutes, longest = needed_min(request) or 0, part.max_time_min
     most = min(part.max_nodes or len(able), need.most_nodes or len(able))
     cpus = _cpus(able, most)
     return (

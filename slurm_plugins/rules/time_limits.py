@@ -15,11 +15,16 @@ from msgspec.structs import replace
 
 from fairwatt.core.records import JobRequest
 from fairwatt.slurm_plugins.demand import wanted
-from fairwatt.slurm_plugins.limits import longest_min, minutes_text, named_partitions
+from fairwatt.slurm_plugins.limits import (
+    longest_min,
+    minutes_text,
+    named_partitions,
+    needed_min,
+)
 from fairwatt.slurm_plugins.message import Message
 from fairwatt.slurm_plugins.outcome import Outcome
 from fairwatt.slurm_plugins.rule import Options, RuleSpec
-from fairwatt.slurm_plugins.site import Site
+from fairwatt.slurm_plugins.site import Site, lowered
 
 __all__ = ["RULE", "TimeOptions", "time_limits"]
 
@@ -69,8 +74,8 @@ def time_limits(request: JobRequest, site: Site, options: TimeOptions) -> Outcom
     if request.time_limit_min is None:
         return _filled(request, site, options)
     most = longest_min(named_partitions(request, site))
-    exempt = options.max_action == "none" or request.qos in options.exempt_qos
-    if exempt or most is None or request.time_limit_min <= most:
+    exempt = options.max_action == "none" or request.qos in lowered(options.exempt_qos)
+    if exempt or most is None or (needed_min(request) or 0) <= most:
         return Outcome(request)
     asked = minutes_text(request.time_limit_min)
     if options.max_action == "clamp":
@@ -105,7 +110,7 @@ def _default(request: JobRequest, partitions: list[str], options: TimeOptions) -
 
 def _offer(request: JobRequest, site: Site, most: int) -> str:
     """A partition that allows so long and has what the job asks, else the longest time here."""
-    need = request.time_limit_min or 0
+    need = needed_min(request) or 0
     types = [ask.type for ask in wanted(request)]
     for part in site.partitions.values():
         long_enough = part.max_time_min is None or part.max_time_min >= need

@@ -14,6 +14,8 @@ from fairwatt.core.gres import Spelling
 from fairwatt.slurm_plugins import engine
 from fairwatt.slurm_plugins.engine import Policy, decide
 from fairwatt.slurm_plugins.rule import ActiveRule, Options, RuleSpec
+from fairwatt.slurm_plugins.rules import account_types
+from fairwatt.slurm_plugins.rules.account_types import AccountTypesOptions
 from tests.fakes.sites import enforcing
 from tests.unit.slurm_plugins.campus import DEMO, POLICY, UNSET
 
@@ -164,6 +166,30 @@ def test_a_malformed_request_is_refused_with_its_part():
     assert decide(
         {"tres_per_node": "gres/gpu::", "x": 1}, enforcing(DEMO, known_types="off")
     ).accepted
+
+
+@pytest.mark.parametrize("name", ["account", "default_account"])
+def test_an_account_in_capitals_is_the_same_account(name):
+    """slurmctld makes it small after the hook: `-A PHYSICS` runs as physics."""
+    lists = AccountTypesOptions(accounts={"Physics": ("a100",)})
+    rule = ActiveRule(account_types.RULE, "enforce", "closed", lists)
+    job = {"tres_per_node": "gres/gpu:h100:1", name: "PHYSICS"}
+    out = decide(job, Policy(DEMO, (rule,)))
+    assert out.say == ("fairwatt FW701: gpu:h100:1: account physics may use only a100",)
+    assert decide({**job, name: "bio"}, Policy(DEMO, (rule,))).accepted
+
+
+def test_what_nobody_can_read_does_not_pass_by_a_rule_that_must_not_be_evaded():
+    """Slurm reads longer node lists than we do; with known_types in audit they went unjudged."""
+    unread = ",".join(["mig[01]"] * 1000)
+    job = {"tres_per_node": "gres/gpu:h100:1", "exc_nodes": unread, "account": "physics"}
+    lenient = enforcing(DEMO, known_types="audit")
+    assert decide(job, lenient).accepted  # no account has a list here
+    lists = AccountTypesOptions(accounts={"physics": ("a100",)})
+    rule = ActiveRule(account_types.RULE, "enforce", "closed", lists)
+    strict = Policy(DEMO, (*(r for r in lenient.rules if r.name != rule.name), rule))
+    out = decide(job, strict)
+    assert (out.accepted, out.say[0].split(":")[0]) == (False, "fairwatt FW304")
 
 
 def test_a_malformed_node_list_is_refused_and_a_huge_one_costs_nothing():

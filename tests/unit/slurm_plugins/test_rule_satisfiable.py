@@ -206,10 +206,16 @@ class TestTime:
     def test_where_one_has_no_limit(self):
         assert is_fine(ask("a100", 1, partition="short,big", time_limit_min=10**6))
 
+    def test_a_job_that_slurm_may_cut_down_needs_its_least_time_only(self):
+        """--time-min=60 -t 3-0 starts with what the partition allows (live on 22.05 and 26.05)."""
+        late = ask("a100", 1, partition="gpu", time_limit_min=4320, least_time_min=60)
+        assert is_fine(late)
+        assert refused(replace(late, least_time_min=1441))[0] == "FW803"
+
     def test_options(self):
         late = ask("a100", 1, time_limit_min=1441, qos="long")
         assert is_fine(late, SatisfiableOptions(time=False))
-        assert is_fine(late, SatisfiableOptions(exempt_qos=("long",)))
+        assert is_fine(late, SatisfiableOptions(exempt_qos=("Long",)))
         assert refused(replace(late, qos="other"))[0] == "FW803"
 
 

@@ -115,6 +115,13 @@ class TestFields:
         assert edits == {"time_limit": 120}
 
 
+@pytest.mark.parametrize("options", [TimeOptions(), CLAMP])
+def test_a_job_that_slurm_may_cut_down_is_left_to_it(options):
+    late = JobRequest(partition="gpu", time_limit_min=4320, least_time_min=60)
+    out = time_limits(late, SITE, options)
+    assert (out.request, out.rejection) == (late, None)
+
+
 @pytest.mark.parametrize(
     ("minutes", "text"), [(1, "1 min"), (60, "1 h"), (1440, "24 h"), (2880, "2 days")]
 )
