@@ -3,12 +3,14 @@
 
 from __future__ import annotations
 
+import errno
 import fcntl
 import os
+import stat
 from pathlib import Path
 from typing import BinaryIO
 
-__all__ = ["locked", "sync_folder", "write_atomically"]
+__all__ = ["locked", "read_plain", "sync_folder", "write_atomically"]
 
 
 def locked(path: Path) -> BinaryIO | None:
@@ -24,6 +26,24 @@ def locked(path: Path) -> BinaryIO | None:
         file.close()
         return None
     return file
+
+
+def read_plain(path: Path, longest: int) -> bytes:
+    """Return what a plain file holds, where others may put what they like: nothing is waited for.
+
+    Raises:
+        OSError: it cannot be read; EINVAL: a pipe, a folder or the like, or longer than `longest`
+            bytes; ELOOP: a link.
+    """
+    descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
+    try:
+        there = os.fstat(descriptor)
+        if not stat.S_ISREG(there.st_mode) or there.st_size > longest:
+            raise OSError(errno.EINVAL, "no plain file, or too large", str(path))
+        with os.fdopen(descriptor, "rb", closefd=False) as file:
+            return file.read()
+    finally:
+        os.close(descriptor)
 
 
 def write_atomically(

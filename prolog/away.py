@@ -13,10 +13,13 @@ from __future__ import annotations
 import errno
 import fcntl
 import os
+import stat
+import time
 from collections.abc import Callable, Mapping
 
 DEVICES = ".devices"
 LONGEST_TABLE = 1 << 20
+LOCK_TRIES, LOCK_WAIT_S = 5, 0.005
 
 Row = tuple[str, str, str]
 """Position (`-`: none), kind (gpu, mig or dcgm) and UUID, or the path of a dcgm file."""
@@ -95,7 +98,7 @@ def _edit(path: str, change: Callable[[list[str]], list[str]]) -> None:
     """Change the lines of a map file under the lock that the agent takes too."""
     folder = os.open(os.path.dirname(path), os.O_RDONLY | os.O_DIRECTORY)
     try:
-        fcntl.flock(folder, fcntl.LOCK_EX)
+        _lock(folder)
         before = _read(path)
         text = before.decode("utf-8", "surrogateescape")
         lines = change(text.removesuffix("\n").split("\n") if text else [])
@@ -106,12 +109,29 @@ def _edit(path: str, change: Callable[[list[str]], list[str]]) -> None:
         os.close(folder)
 
 
+def _lock(folder: int) -> None:
+    """Wait for the agent, which takes a millisecond, but not for a user: anybody may lock."""
+    for _ in range(LOCK_TRIES):
+        try:
+            fcntl.flock(folder, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            return
+        except BlockingIOError:
+            time.sleep(LOCK_WAIT_S)
+
+
 def _read(path: str) -> bytes:
+    """Return a map file; one that is none (a link, a pipe) is refused, nobody waits for it."""
     try:
-        with open(path, "rb") as file:
-            return file.read(LONGEST_TABLE)
+        descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
     except FileNotFoundError:
         return b""
+    try:
+        there = os.fstat(descriptor)
+        if not stat.S_ISREG(there.st_mode) or there.st_size > LONGEST_TABLE:
+            raise OSError(errno.EINVAL, "no plain file, or too large", path)
+        return os.read(descriptor, LONGEST_TABLE)
+    finally:
+        os.close(descriptor)
 
 
 def _replace(path: str, content: bytes) -> None:
@@ -125,7 +145,9 @@ def _replace(path: str, content: bytes) -> None:
         return
     temporary = os.path.join(os.path.dirname(path), f".{os.path.basename(path)}.{os.getpid()}")
     try:
-        with open(temporary, "wb") as file:
+        if os.path.lexists(temporary):
+            os.unlink(temporary)
+        with open(os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o644), "wb") as file:
             file.write(content)
             os.fchmod(file.fileno(), 0o644)
         os.replace(temporary, path)

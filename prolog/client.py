@@ -68,7 +68,8 @@ def _escaped(text: str) -> str:
     plain = text.isascii() and text.isprintable() and '"' not in text and "\\" not in text
     if plain:
         return text
-    units = text.encode("utf-16-be", "surrogatepass")
+    # A byte that is no UTF-8 (an account may hold any) would be half a character, hence no JSON.
+    units = os.fsencode(text).decode("utf-8", "replace").encode("utf-16-be")
     return "".join(f"\\u{units[i]:02x}{units[i + 1]:02x}" for i in range(0, len(units), 2))
 
 
@@ -87,7 +88,10 @@ def ask_agent(path: str, line: bytes, deadline_s: float) -> dict[str, object]:
         agent.sendall(line)
         answer = b""
         while not answer.endswith(b"\n") and len(answer) < MAX_ANSWER:
-            agent.settimeout(max(0.001, until - time.monotonic()))
+            left_s = until - time.monotonic()
+            if left_s <= 0:  # it may come byte by byte
+                raise TimeoutError("timed out")
+            agent.settimeout(left_s)
             part = agent.recv(MAX_ANSWER)
             if not part:
                 break
@@ -107,7 +111,10 @@ def parsed(answer: bytes) -> dict[str, object]:
         return {"ok": True}
     import json
 
-    known = json.loads(answer)
+    try:
+        known = json.loads(answer)
+    except RecursionError as error:
+        raise ValueError("nested too deeply") from error
     return known if isinstance(known, dict) else {}
 
 

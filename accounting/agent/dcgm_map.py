@@ -16,9 +16,12 @@ from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 
+from fairwatt.core.files import read_plain
+
 __all__ = ["DcgmMap"]
 
 LOCK_TRIES, LOCK_WAIT_S = 5, 0.005
+LONGEST_FILE = 1 << 20
 _NAME = re.compile(r"\d+(\.\d+)?")
 _log = logging.getLogger(__name__)
 
@@ -31,7 +34,7 @@ class DcgmMap:
 
     def __init__(self, folder: Path | None) -> None:
         self._folder = folder
-        self._failing = False
+        self._failing: set[str] = set()
 
     def add(self, job_id: int, names: Collection[str]) -> None:
         """Put the job on the devices with these names; what is there already stays."""
@@ -55,13 +58,24 @@ class DcgmMap:
         try:
             with _locked(self._folder):
                 for name, change in changes.items():
-                    _rewrite(self._folder / name, change)
-            self._failing = False
+                    self._tried(self._folder / name, change)
+            self._failing.discard(str(self._folder))
         except OSError as error:
-            if not self._failing:
-                place = error.filename or self._folder
-                _log.error("%s: the job map for dcgm-exporter is wrong: %s", place, error.strerror)
-            self._failing = True
+            self._fail(self._folder, error)
+
+    def _tried(self, path: Path, change: _Change) -> None:
+        """Change one file; the others do not suffer from its fault."""
+        try:
+            _rewrite(path, change)
+            self._failing.discard(str(path))
+        except OSError as error:
+            self._fail(path, error)
+
+    def _fail(self, path: Path, error: OSError) -> None:
+        """Say once what is wrong with a file or the folder."""
+        if str(path) not in self._failing:
+            _log.error("%s: the job map for dcgm-exporter is wrong: %s", path, error.strerror)
+        self._failing.add(str(path))
 
 
 _Change = Callable[[list[str]], list[str]]
@@ -103,16 +117,23 @@ def _rewrite(path: Path, change: _Change) -> None:
         return
     # dcgm-exporter passes over names that are no number.
     temporary = path.with_name(f".{path.name}.fairwatt")
-    temporary.write_bytes(
-        "".join(f"{line}\n" for line in after).encode("utf-8", "surrogateescape")
-    )
-    temporary.chmod(0o644)
-    temporary.rename(path)
+    content = "".join(f"{line}\n" for line in after).encode("utf-8", "surrogateescape")
+    temporary.unlink(missing_ok=True)
+    # Never through a link: the folder may be one where others write too.
+    descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o644)
+    try:
+        with open(descriptor, "wb") as file:
+            file.write(content)
+            os.fchmod(descriptor, 0o644)
+        temporary.rename(path)
+    except OSError:
+        temporary.unlink(missing_ok=True)
+        raise
 
 
 def _lines(path: Path) -> list[str]:
     try:
-        text = path.read_bytes().decode("utf-8", "surrogateescape")
+        text = read_plain(path, LONGEST_FILE).decode("utf-8", "surrogateescape")
     except FileNotFoundError:
         return []
     return text.removesuffix("\n").split("\n") if text else []

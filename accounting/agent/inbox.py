@@ -3,15 +3,19 @@
 
 from __future__ import annotations
 
+import errno
 import logging
 from collections.abc import Iterator
 from pathlib import Path
 
 from fairwatt.accounting.agent.requests import HookRequest, parse_request
 from fairwatt.core.errors import SpoolError
+from fairwatt.core.files import read_plain
 
 __all__ = ["Inbox"]
 
+LONGEST = 4 << 20
+"""No hook writes more: Linux gives no program a larger environment by default."""
 _log = logging.getLogger(__name__)
 
 
@@ -42,7 +46,7 @@ class Inbox:
         """
         for path in sorted(self._folder.glob("[!.]*.json")):
             try:
-                yield path, parse_request(path.read_bytes())
+                yield path, parse_request(read_plain(path, LONGEST))
             except SpoolError as error:
                 _log.error("%s set aside: %s", path, error)
                 self.set_aside(path)
@@ -54,7 +58,7 @@ class Inbox:
         if path not in self._reported:
             _log.error("%s: cannot be read: %s", path, error.strerror)
             self._reported.add(path)
-        if path.is_symlink() or not path.is_file():
+        if error.errno in (errno.EINVAL, errno.ELOOP):
             self.set_aside(path)
 
     def set_aside(self, path: Path) -> None:

@@ -3,6 +3,9 @@
 
 from __future__ import annotations
 
+import fcntl
+import os
+import time
 from pathlib import Path
 
 import pytest
@@ -99,3 +102,39 @@ def test_where_no_agent_ever_ran_there_is_nothing_to_do(tmp_path: Path) -> None:
     away.begin(str(tmp_path / "none"), {"SLURM_JOB_ID": "9", "SLURM_JOB_GPUS": "0"})
     away.end(str(tmp_path / "none"), {"SLURM_JOB_ID": "../9"})
     assert list(tmp_path.iterdir()) == []
+
+
+def _strange(folder: Path) -> None:
+    """What a user could put there, were the folder open to all: nothing may wait or follow."""
+    os.mkfifo(folder / "0")
+    (folder / "1").symlink_to(folder / "secret")
+    (folder / "2").mkdir()
+    (folder / "secret").write_text("5\n")
+    (folder / ".3.fairwatt").symlink_to(folder / "secret")
+
+
+def test_a_pipe_a_link_or_a_folder_there_spoils_only_itself(tmp_path: Path, caplog) -> None:
+    _strange(tmp_path)
+    known = DcgmMap(tmp_path)
+    known.add(7, {"0", "1", "2", "3"})
+    assert (tmp_path / "3").read_text() == "7\n"
+    assert (tmp_path / "secret").read_text() == "5\n"
+    known.remove({7, 5})
+    assert not (tmp_path / "3").exists()
+    assert (tmp_path / "secret").read_text() == "5\n"
+    assert caplog.text.count("is wrong") == 3
+
+
+def test_a_hook_waits_neither_for_a_pipe_nor_for_a_user_s_lock(left) -> None:
+    jobs, folder = left
+    os.mkfifo(folder / "0.7")
+    anybody = os.open(folder, os.O_RDONLY)
+    fcntl.flock(anybody, fcntl.LOCK_EX)
+    began = time.monotonic()
+    away.begin(str(jobs), {"SLURM_JOB_ID": "9", "SLURM_JOB_GPUS": "1"})
+    with pytest.raises(OSError, match="no plain file"):
+        away.begin(str(jobs), {"SLURM_JOB_ID": "10", "SLURM_JOB_GPUS": "0"})
+    assert time.monotonic() - began < 1
+    os.close(anybody)
+    assert (folder / "1").read_text() == "9\n"
+    assert (jobs / "10").exists()

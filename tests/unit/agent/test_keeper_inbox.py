@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 from fairwatt.core.events import RunStarted
@@ -23,10 +24,13 @@ def test_what_is_no_file_is_set_aside_and_said_once(bench, caplog) -> None:
     inbox = bench.folder / "inbox"
     (inbox / "1.json").mkdir()
     (inbox / "2.json").symlink_to("nowhere")
+    os.mkfifo(inbox / "3.json")
+    with (inbox / "4.json").open("wb") as file:
+        file.truncate(1 << 40)
     for _ in range(3):
         bench.keeper.sample(bench.look())
-    assert sorted(path.name for path in inbox.iterdir()) == ["1.bad", "2.bad"]
-    assert caplog.text.count("cannot be read") == 2
+    assert sorted(path.name for path in inbox.iterdir()) == ["1.bad", "2.bad", "3.bad", "4.bad"]
+    assert caplog.text.count("cannot be read") == 4
     assert not bench.keeper.has_mail
 
 

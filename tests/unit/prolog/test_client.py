@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import shutil
@@ -18,6 +19,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from fairwatt.accounting.agent.requests import parse_request
 from fairwatt.core.call import Completed, call
 from fairwatt.prolog import client
 
@@ -221,5 +223,48 @@ def test_whatever_a_variable_holds_the_message_is_json(value: str | bytes) -> No
         "v": 1,
         "verb": "epilog",
         "t_ms": 1_700_000_000_123,
-        "env": {"SLURM_JOB_ACCOUNT": text},
+        "env": {"SLURM_JOB_ACCOUNT": os.fsencode(text).decode("utf-8", "replace")},
     }
+
+
+def test_an_account_that_is_no_text_hides_no_job() -> None:
+    """Where no association is enforced, a user may give any account."""
+    with patch.dict(
+        os.environ, {"SLURM_JOB_ID": "7", "SLURM_JOB_ACCOUNT": "p\udcff\n"}, clear=True
+    ):
+        request = parse_request(client.message("prolog", 1_700_000_000_123))
+    assert request.env == {"SLURM_JOB_ID": "7", "SLURM_JOB_ACCOUNT": "p\ufffd\n"}
+
+
+@pytest.mark.parametrize(
+    "part", [b" ", b"[" * 60_000 + b"\n"], ids=["one byte after the other", "nested"]
+)
+def test_a_strange_listener_costs_200_ms_and_the_message_is_kept(
+    part: bytes, tmp_path: Path, monkeypatch
+) -> None:
+    path = str(tmp_path / "agent.sock")
+    server = socket.socket(socket.AF_UNIX)
+    server.bind(path)
+    server.listen()
+    over = threading.Event()
+
+    def dribble() -> None:
+        peer, _ = server.accept()
+        with peer, contextlib.suppress(OSError):
+            while not over.wait(0.0005):
+                peer.sendall(part)
+
+    thread = threading.Thread(target=dribble)
+    thread.start()
+    monkeypatch.setenv("FAIRWATT_AGENT_SOCKET", path)
+    monkeypatch.setenv("FAIRWATT_INBOX_DIR", str(tmp_path / "inbox"))
+    monkeypatch.setenv("FAIRWATT_JOB_DIR", str(tmp_path / "jobs"))
+    monkeypatch.setenv("SLURM_JOB_ID", "7")
+    began = time.monotonic()
+    assert client.main(["prolog"]) == 0
+    assert time.monotonic() - began < 1
+    over.set()
+    thread.join()
+    server.close()
+    (left,) = (tmp_path / "inbox").iterdir()
+    assert json.loads(left.read_bytes())["env"]["SLURM_JOB_ID"] == "7"
