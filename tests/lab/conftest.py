@@ -11,6 +11,7 @@ import pytest
 from tests.lab.available import why_unavailable
 from tests.lab.cluster import OneHostCluster
 from tests.lab.paths import temporary_root
+from tests.lab.system import HOST_RELEASE, OTHER_RELEASES, why_missing
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
@@ -27,6 +28,15 @@ def lab_root() -> Iterator[Path]:
     """A short folder that every user may pass; pytest's own are closed to the lab's users."""
     with temporary_root() as folder:
         yield folder
+
+
+@pytest.fixture(scope="module", params=(HOST_RELEASE, *OTHER_RELEASES))
+def release(request: pytest.FixtureRequest) -> str:
+    """Each release of Slurm in turn; a test may choose, by `parametrize` with `indirect`."""
+    reason = why_missing(request.param)
+    if reason is not None:
+        pytest.skip(reason)
+    return request.param
 
 
 @pytest.fixture(scope="session")

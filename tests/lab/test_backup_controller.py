@@ -18,10 +18,13 @@ from tests.lab.cluster import OneHostCluster
 from tests.lab.commands import SubmitResult
 from tests.lab.hooks import load_anew, write_settings
 from tests.lab.paths import REPOSITORY, Paths
-from tests.lab.system import HOST_RELEASE, OTHER_RELEASES, why_missing
+from tests.lab.system import HOST_RELEASE, OTHER_RELEASES
 from tests.lab.waiting import await_value
 
-pytestmark = pytest.mark.lab
+pytestmark = [
+    pytest.mark.lab,
+    pytest.mark.parametrize("release", [HOST_RELEASE, OTHER_RELEASES[0]], indirect=True),
+]
 
 NOT_APPLIED = "fairwatt: the site's GPU policy could not be applied"
 BACKUP, BACKUP_ADDRESS = "backup", "127.0.0.2"
@@ -73,15 +76,12 @@ def submit(lab: OneHostCluster) -> SubmitResult:
     return lab.sbatch(["--gres=gpu:a100:1", "--begin=now+1hour"], "true")
 
 
-@pytest.fixture(params=[HOST_RELEASE, OTHER_RELEASES[0]])
-def lab(request: pytest.FixtureRequest, lab_root: Path) -> Iterator[OneHostCluster]:
-    reason = why_missing(request.param) if request.param != HOST_RELEASE else None
-    if reason is not None:
-        pytest.skip(reason)
+@pytest.fixture
+def lab(release: str, lab_root: Path) -> Iterator[OneHostCluster]:
     with OneHostCluster(
-        lab_root / f"b{request.param}",
+        lab_root / f"b{release}",
         node_hooks=REPOSITORY / "tests" / "lab" / "recorder",
-        release=request.param,
+        release=release,
         slurm=two_controllers(),
     ) as running:
         start_backup(running)

@@ -18,7 +18,6 @@ from fairwatt.core.boot import read_boot_ms
 from tests.lab.cluster import OneHostCluster
 from tests.lab.fairwatt_conf import toml
 from tests.lab.programs import command
-from tests.lab.system import HOST_RELEASE, OTHER_RELEASES, why_missing
 from tests.lab.waiting import await_value
 
 pytestmark = pytest.mark.lab
@@ -31,14 +30,11 @@ ALL = ("gpu01", "gpu02", "h01", "mig01")
 WAIT_S = 20.0
 
 
-@pytest.fixture(scope="module", params=(HOST_RELEASE, *OTHER_RELEASES))
-def site(request: pytest.FixtureRequest, lab_root: Path) -> Iterator[OneHostCluster]:
-    reason = None if request.param == HOST_RELEASE else why_missing(request.param)
-    if reason is not None:
-        pytest.skip(reason)
+@pytest.fixture(scope="module")
+def site(release: str, lab_root: Path) -> Iterator[OneHostCluster]:
     settings = {"health.enabled": True, "health.hang_s": HANG_S, "agent.ship_s": 60.0}
-    root = lab_root / f"h{request.param}"
-    with OneHostCluster(root, hook="none", settings=settings, release=request.param) as running:
+    root = lab_root / f"h{release}"
+    with OneHostCluster(root, hook="none", settings=settings, release=release) as running:
         for node in running.nodes.values():
             node.health_file.write_text(QUICK)
             node.kmsg.touch()

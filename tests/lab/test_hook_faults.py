@@ -21,7 +21,7 @@ from tests.lab.cluster import OneHostCluster
 from tests.lab.commands import Completed
 from tests.lab.hooks import load_anew, write_settings
 from tests.lab.paths import REPOSITORY
-from tests.lab.system import HOST_RELEASE, OTHER_RELEASES, why_missing
+from tests.lab.system import HOST_RELEASE
 
 pytestmark = pytest.mark.lab
 
@@ -140,15 +140,12 @@ def alike(job: dict[str, str]) -> dict[str, str]:
     }
 
 
-@pytest.fixture(scope="module", params=[HOST_RELEASE, *OTHER_RELEASES])
-def running(request: pytest.FixtureRequest, lab_root: Path) -> Iterator[Lab]:
-    reason = why_missing(request.param) if request.param != HOST_RELEASE else None
-    if reason is not None:
-        pytest.skip(reason)
+@pytest.fixture(scope="module")
+def running(release: str, lab_root: Path) -> Iterator[Lab]:
     nothing = REPOSITORY / "tests" / "lab" / "recorder"
-    root = lab_root / f"f{request.param}"
+    root = lab_root / f"f{release}"
     with (
-        OneHostCluster(root, node_hooks=nothing, release=request.param) as slurm,
+        OneHostCluster(root, node_hooks=nothing, release=release) as slurm,
         FaultyPolicyd(slurm.paths.policyd_socket) as far,
     ):
         yield Lab(slurm, far)
@@ -406,7 +403,7 @@ class TestFile:
         assert one.submit().job == {}
 
 
-@pytest.mark.parametrize("running", [HOST_RELEASE], indirect=True)
+@pytest.mark.parametrize("release", [HOST_RELEASE], indirect=True)
 class TestSiteOrder:
     """One release is enough: the order is our hook's doing, not Slurm's."""
 

@@ -24,7 +24,7 @@ from tests.lab.hooks import PACKAGE_NODE_HOOKS
 from tests.lab.node_site import NodeJournal, NodeSite
 from tests.lab.paths import temporary_root
 from tests.lab.sliced import DYNAMIC, sliced_cluster
-from tests.lab.system import HOST_RELEASE, OTHER_RELEASES, why_missing
+from tests.lab.system import HOST_RELEASE
 from tests.lab.users import find_user
 from tests.lab.waiting import await_value
 
@@ -35,12 +35,8 @@ SLICE = "--gres=gpu:a100_1g.5gb"
 HOLD = "while [ ! -e {flag} ]; do sleep 0.1; done\n"
 
 
-@pytest.fixture(scope="module", params=(HOST_RELEASE, *OTHER_RELEASES))
-def site(request: pytest.FixtureRequest) -> Iterator[NodeSite]:
-    release = request.param
-    reason = why_missing(release) if release != HOST_RELEASE else None
-    if reason is not None:
-        pytest.skip(reason)
+@pytest.fixture(scope="module")
+def site(release: str) -> Iterator[NodeSite]:
     with temporary_root() as root, NodeSite(root / "n", release) as running:
         flags(running).mkdir()
         flags(running).chmod(0o1777)

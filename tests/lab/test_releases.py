@@ -32,10 +32,13 @@ from tests.lab.demo_check import (
     check_settled,
 )
 from tests.lab.job_mix import Spec
-from tests.lab.system import OTHER_RELEASES, why_missing
+from tests.lab.system import OTHER_RELEASES
 from tests.lab.waiting import await_value
 
-pytestmark = pytest.mark.lab
+pytestmark = [
+    pytest.mark.lab,
+    pytest.mark.parametrize("release", OTHER_RELEASES, indirect=True),
+]
 
 MIX = (
     Spec("whole GPU", "ada", "qcd", ("--gres=gpu:a100:1",), 310, 4.0, given="a100"),
@@ -73,16 +76,13 @@ class Ended:
         return self.db.execute(sql, self.jobs[label]).fetchall()
 
 
-@pytest.fixture(scope="module", params=OTHER_RELEASES)
-def lab(request: pytest.FixtureRequest, lab_root: Path) -> Iterator[OneHostCluster]:
+@pytest.fixture(scope="module")
+def lab(release: str, lab_root: Path) -> Iterator[OneHostCluster]:
     """Slurm of that release with everything of ours, the client filter too."""
-    reason = why_missing(request.param)
-    if reason is not None:
-        pytest.skip(reason)
-    root = lab_root / f"r{request.param}"
+    root = lab_root / f"r{release}"
     with OneHostCluster(
         root,
-        release=request.param,
+        release=release,
         settings={"collector.sync_s": 2.0},
         slurm={"CliFilterPlugins": "lua"},
     ) as running:

@@ -16,7 +16,6 @@ import pytest
 from tests.lab.cluster import OneHostCluster
 from tests.lab.commands import SubmitResult
 from tests.lab.paths import REPOSITORY
-from tests.lab.system import HOST_RELEASE, OTHER_RELEASES, why_missing
 
 pytestmark = pytest.mark.lab
 
@@ -53,20 +52,15 @@ max_hours = 0.25
 STEP = "srun true && echo stepped"
 
 
-@pytest.fixture(scope="module", params=[HOST_RELEASE, *OTHER_RELEASES])
-def lab(request: pytest.FixtureRequest, lab_root: Path) -> Iterator[OneHostCluster]:
+@pytest.fixture(scope="module")
+def lab(release: str, lab_root: Path) -> Iterator[OneHostCluster]:
     """Slurm of that release with our submit hook and policyd under the policy above."""
-    reason = None if request.param == HOST_RELEASE else why_missing(request.param)
-    if reason is not None:
-        pytest.skip(reason)
-    root = lab_root / f"q{request.param}"
-    policy = lab_root / f"policy-{request.param}.toml"
+    root = lab_root / f"q{release}"
+    policy = lab_root / f"policy-{release}.toml"
     policy.write_text(POLICY)
     nothing = REPOSITORY / "tests" / "lab" / "recorder"
     settings = {"policyd.policy_file": str(policy)}
-    with OneHostCluster(
-        root, node_hooks=nothing, settings=settings, release=request.param
-    ) as running:
+    with OneHostCluster(root, node_hooks=nothing, settings=settings, release=release) as running:
         judge_all_jobs(running.paths.etc)
         running.start_policyd()
         yield running

@@ -14,7 +14,7 @@ import pytest
 from tests.lab.cluster import OneHostCluster
 from tests.lab.commands import SubmitResult
 from tests.lab.paths import REPOSITORY
-from tests.lab.system import HOST_RELEASE, OTHER_RELEASES, why_missing
+from tests.lab.system import HOST_RELEASE
 
 pytestmark = pytest.mark.lab
 
@@ -31,19 +31,14 @@ fill = false
 WHERE = "sh -c 'echo node=$SLURMD_NODENAME'"
 
 
-@pytest.fixture(scope="module", params=[HOST_RELEASE, *OTHER_RELEASES])
-def lab(request: pytest.FixtureRequest, lab_root: Path) -> Iterator[OneHostCluster]:
+@pytest.fixture(scope="module")
+def lab(release: str, lab_root: Path) -> Iterator[OneHostCluster]:
     """Slurm of that release with our submit hook and policyd under the policy above."""
-    reason = None if request.param == HOST_RELEASE else why_missing(request.param)
-    if reason is not None:
-        pytest.skip(reason)
-    policy = lab_root / f"steps-{request.param}.toml"
+    policy = lab_root / f"steps-{release}.toml"
     policy.write_text(POLICY)
     nothing = REPOSITORY / "tests" / "lab" / "recorder"
-    root, settings = lab_root / f"t{request.param}", {"policyd.policy_file": str(policy)}
-    with OneHostCluster(
-        root, node_hooks=nothing, settings=settings, release=request.param
-    ) as running:
+    root, settings = lab_root / f"t{release}", {"policyd.policy_file": str(policy)}
+    with OneHostCluster(root, node_hooks=nothing, settings=settings, release=release) as running:
         running.start_policyd()
         yield running
 

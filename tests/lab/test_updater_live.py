@@ -16,7 +16,6 @@ from tests.lab.cluster import OneHostCluster
 from tests.lab.commands import Completed
 from tests.lab.paths import REPOSITORY
 from tests.lab.programs import command
-from tests.lab.system import HOST_RELEASE, OTHER_RELEASES, why_missing
 from tests.lab.waiting import await_value
 
 pytestmark = pytest.mark.lab
@@ -34,15 +33,12 @@ SETTINGS = {"updater.wait_s": 1, "updater.interval_s": 0.5}
 Row = dict[str, Any]
 
 
-@pytest.fixture(scope="module", params=(HOST_RELEASE, *OTHER_RELEASES))
-def lab(request: pytest.FixtureRequest, lab_root: Path) -> Iterator[OneHostCluster]:
+@pytest.fixture(scope="module")
+def lab(release: str, lab_root: Path) -> Iterator[OneHostCluster]:
     """Slurm of that release with hook and policyd; both 20 GB slices are taken for good."""
-    reason = None if request.param == HOST_RELEASE else why_missing(request.param)
-    if reason is not None:
-        pytest.skip(reason)
     with OneHostCluster(
-        lab_root / f"u{request.param}",
-        release=request.param,
+        lab_root / f"u{release}",
+        release=release,
         node_hooks=REPOSITORY / "tests" / "lab" / "recorder",
         settings=SETTINGS,
     ) as running:
