@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Numbers and words as Slurm 22.05 to 26.05 write them in JSON; pure.
+"""Numbers, words and lists of jobs as Slurm 22.05 to 26.05 write them in JSON; pure.
 
 A number is plain or `{set, infinite, number}`; words are a list or one text with commas.
 """
@@ -8,7 +8,9 @@ from __future__ import annotations
 
 import msgspec
 
-__all__ = ["Count", "Words", "count", "words"]
+from fairwatt.core.errors import SlurmError
+
+__all__ = ["Count", "Words", "count", "no_known_shape", "raw_jobs", "words"]
 
 _NO_VAL = {2**16 - 2, 2**16 - 1, 2**32 - 2, 2**32 - 1, 2**64 - 2, 2**64 - 1}
 
@@ -17,6 +19,10 @@ class _Number(msgspec.Struct):
     set: bool = False
     infinite: bool = False
     number: int | float = 0
+
+
+class _Jobs(msgspec.Struct):
+    jobs: list[msgspec.Raw]
 
 
 Count = int | float | _Number | None
@@ -38,3 +44,24 @@ def words(value: Words) -> tuple[str, ...]:
     if isinstance(value, str):
         return tuple(word for word in value.split(",") if word)
     return tuple(value or ())
+
+
+def raw_jobs(text: str) -> list[msgspec.Raw]:
+    """Return the records of `squeue --json`, each to be decoded by itself.
+
+    Raises:
+        SlurmError: the answer as a whole has no known shape.
+    """
+    try:
+        return msgspec.json.decode(text, type=_Jobs).jobs
+    except (msgspec.MsgspecError, UnicodeError) as error:
+        raise no_known_shape("squeue --json", error) from error
+
+
+def no_known_shape(place: str, error: Exception) -> SlurmError:
+    """Return the error to raise where a command's whole answer cannot be read."""
+    return SlurmError(
+        f"an answer in no known shape ({error})",
+        place=place,
+        remedy="report it; known are Slurm 22.05 to 26.05",
+    )

@@ -1,21 +1,18 @@
 # SPDX-License-Identifier: Apache-2.0
 """Slurm's answer to `squeue --json`, of 22.05 to 26.05, as the jobs that the updater looks at.
 
-Numbers are plain or `{set, infinite, number}`, states a word or a list of words. Every text may
-have been written by a user.
+Every text may have been written by a user.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 
 import msgspec
 
-from fairwatt.core.errors import SlurmError
+from fairwatt.core.slurm_json import Count, Words, count, raw_jobs, words
 
 __all__ = ["QueuedJob", "decode_jobs"]
-
-_NO_VAL = {2**16 - 2, 2**16 - 1, 2**32 - 2, 2**32 - 1, 2**64 - 2, 2**64 - 1}
 
 
 class QueuedJob(msgspec.Struct, frozen=True, kw_only=True):
@@ -42,34 +39,24 @@ class QueuedJob(msgspec.Struct, frozen=True, kw_only=True):
     cron: bool = False
 
 
-class _Number(msgspec.Struct):
-    set: bool = False
-    infinite: bool = False
-    number: int | float = 0
-
-
-_Count = int | float | _Number | None
-_Words = str | list[str] | None
-
-
 class _Raw(msgspec.Struct):
     """The fields that are read; others are passed over."""
 
     job_id: int
-    job_state: _Words
+    job_state: Words
     state_reason: str | None = ""
     admin_comment: str | None = ""
-    eligible_time: _Count = None
-    submit_time: _Count = None
-    priority: _Count = None
-    restart_cnt: _Count = None
+    eligible_time: Count = None
+    submit_time: Count = None
+    priority: Count = None
+    restart_cnt: Count = None
     batch_flag: bool | int | None = True
-    array_job_id: _Count = None
-    array_task_id: _Count = None
+    array_job_id: Count = None
+    array_task_id: Count = None
     array_task_string: str | None = ""
-    het_job_id: _Count = None
-    flags: _Words = None
-    shared: _Words = None
+    het_job_id: Count = None
+    flags: Words = None
+    shared: Words = None
     tres_per_node: str | None = ""
     tres_per_job: str | None = ""
     tres_per_task: str | None = ""
@@ -83,21 +70,17 @@ class _Raw(msgspec.Struct):
     resv_name: str | None = ""
     cpus_per_tres: str | None = ""
     memory_per_tres: str | None = ""
-    user_id: _Count = None
-    tasks: _Count = None
-    tasks_per_node: _Count = None
-    cpus: _Count = None
-    cpus_per_task: _Count = None
-    node_count: _Count = None
-    max_nodes: _Count = None
-    time_limit: _Count = None
-    time_minimum: _Count = None
-    memory_per_cpu: _Count = None
-    memory_per_node: _Count = None
-
-
-class _Answer(msgspec.Struct):
-    jobs: list[msgspec.Raw]
+    user_id: Count = None
+    tasks: Count = None
+    tasks_per_node: Count = None
+    cpus: Count = None
+    cpus_per_task: Count = None
+    node_count: Count = None
+    max_nodes: Count = None
+    time_limit: Count = None
+    time_minimum: Count = None
+    memory_per_cpu: Count = None
+    memory_per_node: Count = None
 
 
 # Slurm's JSON has its own names for what the hook's fields show.
@@ -139,16 +122,8 @@ def decode_jobs(text: str, *, containing: str = "") -> tuple[list[QueuedJob], in
     Raises:
         SlurmError: the answer as a whole has no known shape.
     """
-    try:
-        raw = msgspec.json.decode(text, type=_Answer).jobs
-    except (msgspec.MsgspecError, UnicodeError) as error:
-        raise SlurmError(
-            f"an answer in no known shape ({error})",
-            place="squeue --json",
-            remedy="report it; known are Slurm 22.05 to 26.05",
-        ) from error
     mark = containing.encode()
-    jobs = [_job(each) for each in raw if mark in bytes(each)]
+    jobs = [_job(each) for each in raw_jobs(text) if mark in bytes(each)]
     read = [job for job in jobs if job is not None]
     return read, len(jobs) - len(read)
 
@@ -158,24 +133,24 @@ def _job(body: msgspec.Raw) -> QueuedJob | None:
         raw = msgspec.json.decode(body, type=_Raw)
     except (msgspec.MsgspecError, UnicodeError):
         return None
-    array, task = _count(raw.array_job_id) or 0, _count(raw.array_task_id)
+    array, task = count(raw.array_job_id) or 0, count(raw.array_task_id)
     tasks = (raw.array_task_string or "").partition("%")[0]
     return QueuedJob(
         job_id=raw.job_id,
         address=_address(raw.job_id, array, task, tasks),
-        states=_words(raw.job_state),
+        states=words(raw.job_state),
         reason=raw.state_reason or "",
         comment=raw.admin_comment or "",
         fields=_fields(raw),
-        eligible_ts=_count(raw.eligible_time) or None,
-        submit_ts=_count(raw.submit_time) or None,
-        held=_count(raw.priority) == 0,
-        restarts=_count(raw.restart_cnt) or 0,
+        eligible_ts=count(raw.eligible_time) or None,
+        submit_ts=count(raw.submit_time) or None,
+        held=count(raw.priority) == 0,
+        restarts=count(raw.restart_cnt) or 0,
         batch=bool(raw.batch_flag),
         in_array=array > 0,
         many_tasks=array > 0 and task is None,
-        in_hetjob=bool(_count(raw.het_job_id)),
-        cron="CRON_JOB" in _words(raw.flags),
+        in_hetjob=bool(count(raw.het_job_id)),
+        cron="CRON_JOB" in words(raw.flags),
     )
 
 
@@ -191,25 +166,10 @@ def _address(job_id: int, array: int, task: int | None, tasks: str) -> str | Non
 
 def _fields(raw: _Raw) -> dict[str, str | int]:
     texts = ((name, getattr(raw, source)) for source, name in _TEXTS.items())
-    counts = ((name, _count(getattr(raw, source))) for source, name in _COUNTS.items())
+    numbers = ((name, count(getattr(raw, source))) for source, name in _COUNTS.items())
     fields: dict[str, str | int] = {"job_id": raw.job_id, "has_script": int(bool(raw.batch_flag))}
     fields |= {name: text for name, text in texts if text}
-    fields |= {name: count for name, count in counts if count is not None}
-    if "none" in _words(raw.shared):
+    fields |= {name: number for name, number in numbers if number is not None}
+    if "none" in words(raw.shared):
         fields["shared"] = 0
     return fields
-
-
-def _count(value: _Count) -> int | None:
-    """Read a number of any version; unset, infinite and NO_VAL are None."""
-    if isinstance(value, _Number):
-        value = value.number if value.set and not value.infinite else None
-    if value is None:
-        return None
-    number = int(value)
-    return None if number in _NO_VAL or number < 0 else number
-
-
-def _words(value: str | list[str] | None) -> tuple[str, ...]:
-    words: Iterable[str] = value.split(",") if isinstance(value, str) else value or ()
-    return tuple(words)

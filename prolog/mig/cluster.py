@@ -9,9 +9,9 @@ from typing import Literal
 
 import msgspec
 
-from fairwatt.core.errors import GrammarError, SlurmError
+from fairwatt.core.errors import GrammarError
 from fairwatt.core.gres import Gres, parse_node_gres
-from fairwatt.core.slurm_json import Count, Words, count, words
+from fairwatt.core.slurm_json import Count, Words, count, no_known_shape, words
 
 __all__ = ["DRAIN_REASON", "NodeRecord", "NodeUse", "read_nodes"]
 
@@ -75,11 +75,7 @@ def read_nodes(text: str) -> list[NodeRecord]:
     try:
         return [_record(raw) for raw in msgspec.json.decode(text, type=_Answer).nodes]
     except (msgspec.MsgspecError, UnicodeError, GrammarError) as error:
-        raise SlurmError(
-            f"an answer in no known shape ({error})",
-            place="scontrol show nodes --json",
-            remedy="report it; known are Slurm 22.05 to 26.05",
-        ) from error
+        raise no_known_shape("scontrol show nodes --json", error) from error
 
 
 def _record(raw: _Raw) -> NodeRecord:

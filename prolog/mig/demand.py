@@ -11,9 +11,9 @@ from dataclasses import dataclass, field, replace
 import msgspec
 from ClusterShell.NodeSet import RESOLVER_NOGROUP, NodeSet, NodeSetException
 
-from fairwatt.core.errors import GrammarError, SlurmError
+from fairwatt.core.errors import GrammarError
 from fairwatt.core.gres import Gres, parse_request
-from fairwatt.core.slurm_json import Count, Words, count, words
+from fairwatt.core.slurm_json import Count, Words, count, raw_jobs, words
 
 __all__ = ["Demand", "merged", "read_demand"]
 
@@ -96,10 +96,6 @@ class _Raw(msgspec.Struct):
     tasks: Count = None
 
 
-class _Answer(msgspec.Struct):
-    jobs: list[msgspec.Raw]
-
-
 def read_demand(text: str, now_ts: int) -> tuple[list[Demand], int]:
     """Return what waiting jobs want, most urgent first, and how many records cannot be read.
 
@@ -108,17 +104,9 @@ def read_demand(text: str, now_ts: int) -> tuple[list[Demand], int]:
     Raises:
         SlurmError: the answer as a whole has no known shape.
     """
-    try:
-        bodies = msgspec.json.decode(text, type=_Answer).jobs
-    except (msgspec.MsgspecError, UnicodeError) as error:
-        raise SlurmError(
-            f"an answer in no known shape ({error})",
-            place="squeue --json",
-            remedy="report it; known are Slurm 22.05 to 26.05",
-        ) from error
     found: list[Demand] = []
     unreadable = 0
-    for body in bodies:
+    for body in raw_jobs(text):
         try:
             demand = _demand(msgspec.json.decode(body, type=_Raw), now_ts)
         except (msgspec.MsgspecError, UnicodeError, GrammarError, NodeSetException):
