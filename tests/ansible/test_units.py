@@ -293,3 +293,33 @@ class TestClientFilter:
         marker = variables("controller")["fairwatt_controller_filter_marker"]
         assert marker in CLIENT_FILTER.read_text()
         assert defaults("controller")["fairwatt_controller_client_filter"] is False
+
+
+MIG_EXPOSURE = 30  # making instances takes CAP_SYS_ADMIN, and gres.conf lies anywhere in /etc
+
+
+@needs_systemd
+def test_the_unit_that_makes_mig_instances_comes_before_slurmd(tmp_path):
+    path = tmp_path / "fairwatt-mig.service"
+    text = rendered("node", "fairwatt-mig.service.j2", **ADDRESSES)
+    assert "Before=slurmd.service" in text
+    assert "ExecStart=/bin/fairwatt mig restore\n" in text
+    path.write_text(text.replace("ExecStart=/bin/fairwatt", "ExecStart=/bin/true"))
+    done = analyze("verify", "--man=no", "--recursive-errors=no", str(path))
+    assert (done.returncode, done.stderr) == (0, "")
+    done = analyze(
+        "security", "--offline=yes", f"--threshold={MIG_EXPOSURE}", "--no-pager", str(path)
+    )
+    assert done.returncode == 0, done.stdout
+
+
+def test_the_settings_of_mig_are_what_fairwatt_understands(tmp_path):
+    path = tmp_path / "fairwatt.toml"
+    restart = ["ssh", "ctl", "systemctl", "restart", "slurmctld"]
+    given = {"reconfigure_command": restart, "idle_wait_s": 7200}
+    path.write_text(rendered("node", "20-mig.toml.j2", fairwatt_node_mig_settings=given))
+    config = load(path)
+    assert config["mig.reconfigure_command"] == restart
+    assert config["mig.idle_wait_s"] == 7200.0
+    path.write_text(rendered("node", "20-mig.toml.j2"))
+    assert load(path)["mig.reconfigure_command"] == ["scontrol", "reconfigure"]
