@@ -114,9 +114,10 @@ def _lock(folder: int) -> None:
     for _ in range(LOCK_TRIES):
         try:
             fcntl.flock(folder, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            return
         except BlockingIOError:
             time.sleep(LOCK_WAIT_S)
+        else:
+            return
 
 
 def _read(path: str) -> bytes:

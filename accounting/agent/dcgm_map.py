@@ -122,7 +122,7 @@ def _rewrite(path: Path, change: _Change) -> None:
     # Never through a link: the folder may be one where others write too.
     descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o644)
     try:
-        with open(descriptor, "wb") as file:
+        with os.fdopen(descriptor, "wb") as file:
             file.write(content)
             os.fchmod(descriptor, 0o644)
         temporary.rename(path)

@@ -4,11 +4,19 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
-from typing import Any, Literal
+from typing import Any
 
 from msgspec.structs import replace
 
-from fairwatt.prolog.health.reading import GPU_PARTS, NVML_PARTS, Gap, Gpu, Reading, Versions
+from fairwatt.prolog.health.reading import (
+    GPU_PARTS,
+    NVML_PARTS,
+    BoardState,
+    Gap,
+    Gpu,
+    Reading,
+    Versions,
+)
 
 __all__ = ["Draft"]
 
@@ -21,7 +29,7 @@ class Draft:
     def __init__(self, wanted: Collection[str]) -> None:
         self.wanted = [part for part in NVML_PARTS if part in wanted]
         self._gpus: tuple[Gpu, ...] | None = None
-        self._states: dict[str, Literal["lost", "reset-required"]] = {}
+        self._states: dict[str, BoardState] = {}
         self._parts: dict[_Key, Any] = {}
 
     def put_gpus(self, gpus: tuple[Gpu, ...] | Gap) -> None:
@@ -39,7 +47,7 @@ class Draft:
         """A part of one board, or the Gap why there is none."""
         self._parts[uuid, part] = value
 
-    def put_state(self, uuid: str, state: Literal["lost", "reset-required"]) -> None:
+    def put_state(self, uuid: str, state: BoardState) -> None:
         """A board that stopped answering while it was read."""
         self._states[uuid] = state
 

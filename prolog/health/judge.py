@@ -130,6 +130,9 @@ def _gaps(spec: CheckSpec, reading: Reading) -> Iterator[tuple[str, Gap]]:
     for part in (*spec.reads, *_implied(spec.reads)):
         if ("", part) in reading.gaps:
             yield "", reading.gaps["", part]
+        for gpu in reading.gpus or () if part == "devices" else ():
+            if (gpu.uuid, part) in reading.gaps:
+                yield gpu.uuid, reading.gaps[gpu.uuid, part]
         for gpu in reading.answering() if part in GPU_PARTS else ():
             if (gpu.uuid, part) in reading.gaps:
                 yield gpu.uuid, reading.gaps[gpu.uuid, part]

@@ -18,12 +18,12 @@ import pynvml
 
 from fairwatt.prolog.health.draft import Draft
 from fairwatt.prolog.health.nvml_parts import ABSENT, PARTS, pci_of
-from fairwatt.prolog.health.reading import GPU_PARTS, Gap, Gpu, Versions
+from fairwatt.prolog.health.reading import GPU_PARTS, BoardState, Gap, Gpu, Versions
 
 __all__ = ["NvmlReader"]
 
 _DEAD = (pynvml.NVML_ERROR_UNINITIALIZED, pynvml.NVML_ERROR_DRIVER_NOT_LOADED)
-_GONE: dict[int, Literal["lost", "reset-required"]] = {
+_GONE: dict[int, BoardState] = {
     pynvml.NVML_ERROR_GPU_IS_LOST: "lost",
     pynvml.NVML_ERROR_RESET_REQUIRED: "reset-required",
 }
@@ -83,7 +83,7 @@ class NvmlReader:
             draft.put_versions(gap)
 
     def _read(self, draft: Draft) -> None:
-        pairs = list(self._boards())
+        pairs = list(self._boards(draft))
         draft.put_gpus(tuple(gpu for gpu, _ in pairs))
         if "versions" in draft.wanted:
             draft.put_versions(self._versions())
@@ -110,20 +110,23 @@ class NvmlReader:
                 _log.exception("%s: %s", uuid, part)
                 draft.put_part(uuid, part, Gap("fault", f"{part}: {type(error).__name__}"))
 
-    def _boards(self) -> Iterator[tuple[Gpu, _Handle | None]]:
-        """The boards in NVML's order; one that is lost as it was seen before."""
+    def _boards(self, draft: Draft) -> Iterator[tuple[Gpu, _Handle | None]]:
+        """The boards in NVML's order; one that is lost or silent as it was seen before."""
         found: list[tuple[Gpu, _Handle]] = []
-        gone: list[tuple[int, Literal["lost", "reset-required"]]] = []
+        gone: list[tuple[int, pynvml.NVMLError]] = []
         for index in range(pynvml.nvmlDeviceGetCount()):
             try:
                 handle = pynvml.nvmlDeviceGetHandleByIndex(index)
                 found.append((_board(index, handle), handle))
             except pynvml.NVMLError as error:
-                if error.value not in _GONE:
+                if error.value in _DEAD:
                     raise
-                gone.append((index, _GONE[error.value]))
+                gone.append((index, error))
         there = {gpu.uuid for gpu, _ in found}
-        lost = [_as_known(index, state, there, self.known) for index, state in gone]
+        lost = [_as_known(index, error, there, self.known) for index, error in gone]
+        for gpu, (_, error) in zip(lost, gone, strict=True):
+            if gpu.state == "silent":
+                draft.put_part(gpu.uuid, "devices", Gap("fault", f"NVML: {error}"))
         self._remember([gpu for gpu, _ in found], lost)
         yield from found
         yield from ((gpu, None) for gpu in lost)
@@ -164,11 +167,12 @@ def _board(index: int, handle: _Handle) -> Gpu:
 
 def _as_known(
     index: int,
-    state: Literal["lost", "reset-required"],
+    error: pynvml.NVMLError,
     there: set[str],
     known: Iterable[Gpu],
 ) -> Gpu:
     """The board that was at this NVML index before; one without a past has no UUID."""
+    state = _GONE.get(error.value, "silent")
     for gpu in known:
         if gpu.index == index and gpu.uuid not in there:
             return Gpu(

@@ -19,6 +19,7 @@ __all__ = [
     "GPU_PARTS",
     "NODE_PARTS",
     "NVML_PARTS",
+    "BoardState",
     "Clocks",
     "Disk",
     "Ecc",
@@ -145,9 +146,14 @@ class Instance(msgspec.Struct, frozen=True):
     ci: int
 
 
+BoardState = Literal["ok", "lost", "reset-required", "silent"]
+
+
 class Gpu(msgspec.Struct, frozen=True, kw_only=True):
     """One board; `state` is what NVML says when it is spoken to. `pci` is like 0000:07:00.
 
+    "silent" is an error that proves nothing of the board; why is in the reading's gaps, as its
+    part "devices". `minor` is negative where a board never told who it is.
     `counter` is its energy in mJ since the last reset.
     """
 
@@ -156,7 +162,7 @@ class Gpu(msgspec.Struct, frozen=True, kw_only=True):
     minor: int
     pci: str
     name: str = ""
-    state: Literal["ok", "lost", "reset-required"] = "ok"
+    state: BoardState = "ok"
     counter: int | None = None
     ecc: Ecc | None = None
     retired: RetiredPages | None = None

@@ -120,9 +120,8 @@ class HostReader:
         self._names |= {gpu.pci: gpu.uuid for gpu in gpus if gpu.minor >= 0}
         now = {gpu.uuid: gpu.counter for gpu in gpus if gpu.counter is not None}
         fresh = map(self._named, self._log.read())
-        self.xids = tuple(xid for xid in (*self.xids, *fresh) if not _is_over(xid, now))[
-            -MAX_XIDS:
-        ]
+        kept = [xid for xid in (*self.xids, *fresh) if not _is_over(xid, now)]
+        self.xids = tuple(_with_counter(xid, now) for xid in kept[-MAX_XIDS:])
         self._counters |= now
         return self.xids
 
@@ -145,6 +144,13 @@ class HostReader:
         settings = self._settings
         baseline = settings.folder / "baseline.json"
         return (settings.gres_conf, settings.slurm_conf, settings.mig_file, baseline)
+
+
+def _with_counter(xid: Xid, counters: Mapping[str, int]) -> Xid:
+    """Of one that was there before us the first counter seen will tell a reset."""
+    if xid.counter_mj is not None:
+        return xid
+    return replace(xid, counter_mj=counters.get(xid.device or ""))
 
 
 def _is_over(xid: Xid, counters: Mapping[str, int]) -> bool:

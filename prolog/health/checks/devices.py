@@ -29,6 +29,8 @@ def gpu_missing(reading: Reading, _params: Params) -> Iterator[Problem]:
     """Boards of the baseline that NVML does not show, while no other is in their slot."""
     if reading.expected is None or not reading.expected.boards or not reading.gpus:
         return  # no GPU at all is the driver's trouble, not a board's
+    if any(gpu.minor < 0 for gpu in reading.gpus):
+        return  # one that never told who it is may be the very one
     uuids = {gpu.uuid for gpu in reading.gpus}
     slots = {gpu.pci for gpu in reading.gpus}
     for uuid, pci in reading.expected.boards.items():
@@ -52,5 +54,5 @@ def gpu_exchanged(reading: Reading, _params: Params) -> Iterator[Problem]:
     if reading.expected is None or reading.expected.boards is None:
         return
     for gpu in reading.gpus or ():
-        if gpu.uuid not in reading.expected.boards:
+        if gpu.minor >= 0 and gpu.uuid not in reading.expected.boards:
             yield Problem(gpu.uuid, "new", f"the GPU at {gpu.pci} is not in the baseline")

@@ -73,12 +73,16 @@ def _is_busy(gpu: Gpu, percent: int) -> bool:
 
 
 def nvlink_down(reading: Reading, _params: Params) -> Iterator[Problem]:
-    """Boards with fewer links up than the baseline's, or than the others of their name have."""
+    """Boards with fewer links up than the baseline's, or than the others of their name have.
+
+    A board that is cut is not judged: MIG takes it off NVLink.
+    """
     recorded = reading.expected.links if reading.expected else {}
     best: dict[str, int] = {}
-    for gpu in reading.answering():
+    boards = [gpu for gpu in reading.answering() if not gpu.instances]
+    for gpu in boards:
         best[gpu.name] = max(best.get(gpu.name, 0), _links_up(gpu))
-    for gpu in reading.answering():
+    for gpu in boards:
         wanted = recorded.get(gpu.uuid, best[gpu.name])
         if gpu.links is not None and _links_up(gpu) < wanted:
             value = f"{_links_up(gpu)} < {wanted}"

@@ -215,6 +215,22 @@ def test_a_link_counts_by_the_baseline_before_the_neighbours() -> None:
     assert found("nvlink_down", with_gpus(*pair, expected=recorded)) == {"GPU-b": "1 < 2"}
 
 
+def test_a_board_that_is_cut_lacks_no_nvlink() -> None:
+    """MIG takes a board off NVLink: on a mixed node, and against a baseline from before."""
+    cut = replace(mig("3g.20gb"), links=(Link(0, False), Link(1, False)))
+    whole = replace(B, links=(Link(0, True), Link(1, True)))
+    recorded = Expected(links={"GPU-a": 2, "GPU-b": 2})
+    assert found("nvlink_down", with_gpus(cut, whole)) == {}
+    assert found("nvlink_down", with_gpus(cut, whole, expected=recorded)) == {}
+
+
+def test_a_board_that_never_told_who_it_is_accuses_no_other() -> None:
+    nameless = Gpu(uuid="NVML-index-1", index=1, minor=-1, pci="unknown", state="silent")
+    reading = with_gpus(A, nameless, expected=Expected(boards=BASE))
+    assert found("gpu_missing", reading) == {}
+    assert found("gpu_exchanged", reading) == {}
+
+
 def test_a_power_limit_counts_by_the_baseline_with_tolerance() -> None:
     recorded = Expected(limits_mw={"GPU-a": 300_000})
     limited = replace(A, power=Power(294_000, 400_000))

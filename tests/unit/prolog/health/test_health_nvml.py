@@ -124,6 +124,34 @@ def test_an_error_of_nvml_is_unknown_and_hides_nothing_else(
     assert found(settings) == {"FWH308": gpus[0].uuid, "FWH903": gpus[0].uuid}
 
 
+@pytest.mark.parametrize("function", ["nvmlDeviceGetUUID", "nvmlDeviceGetMinorNumber"])
+@pytest.mark.parametrize("error", [pynvml.NVML_ERROR_UNKNOWN, pynvml.NVML_ERROR_TIMEOUT])
+def test_a_board_that_gives_an_error_hides_no_other(
+    function: str, error: int, gpus, fake: FakeNvml, settings: HealthSettings
+) -> None:
+    """`Unable to determine the device handle for GPU`: proof of nothing, but of one board only."""
+    record(settings)
+    fake.fail(function, error, gpus[0].uuid)
+    fake.lose(gpus[1].uuid)
+    assert found(settings) == {"FWH903": gpus[0].uuid, "FWH101": gpus[1].uuid}
+    with pytest.raises(ConfigError, match="record the baseline when all GPUs work"):
+        record(settings)
+
+
+def test_a_board_without_a_handle_hides_no_other(monkeypatch, gpus, fake, settings) -> None:
+    record(settings)
+    handle_of = pynvml.nvmlDeviceGetHandleByIndex
+
+    def refuse(index: int) -> object:
+        if index == 0:
+            raise pynvml.NVMLError(pynvml.NVML_ERROR_UNKNOWN)
+        return handle_of(index)
+
+    monkeypatch.setattr(pynvml, "nvmlDeviceGetHandleByIndex", refuse)
+    fake.require_reset(gpus[1].uuid)
+    assert found(settings) == {"FWH903": gpus[0].uuid, "FWH105": gpus[1].uuid}
+
+
 def test_a_board_that_no_longer_tells_its_uuid_is_known_from_before(
     gpus, fake: FakeNvml, tmp_path: Path
 ) -> None:

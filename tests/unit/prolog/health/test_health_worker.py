@@ -198,6 +198,18 @@ def test_an_xid_is_over_when_its_board_was_reset(node: Node) -> None:
     assert left.findings[0].device == node.gpus[1].uuid
 
 
+def test_a_reset_ends_an_xid_that_was_there_before_the_checks(node: Node) -> None:
+    """The driver hung with the XID, and the checks were begun anew."""
+    micros = 1000 * (time.time_ns() // 1_000_000 - (read_boot_ms(Path("/proc")) or 0))
+    line = f"3,1,{micros},-;NVRM: Xid (PCI:0000:07:00): 119, pid=1, Timeout\n"
+    node.kmsg.write_text(line)
+    node.start()
+    node.finding("FWH201")
+    node.until(lambda verdict: verdict.rounds > 2)
+    node.fake.reset(node.gpus[0].uuid)
+    node.until(lambda verdict: not verdict.findings)
+
+
 def test_what_a_job_left_is_found_soon_after_its_end(node: Node) -> None:
     node.site_file.write_text("[checks.leftover_processes]\nparameters.allow_uids = []\n")
     node.start()
