@@ -310,7 +310,7 @@ class _Reader:
             if key not in keys:
                 self._fault("no such GPU model", key, self._models_like(key), "types", key)
             elif not isinstance(word, str) or not _TYPE.fullmatch(word):
-                remedy = 'write the word of Gres=gpu:WORD:…, for example "a100"'
+                remedy = "write the word of Gres=gpu:WORD:…, in quotes"
                 self._fault("no GRES type", word, remedy, "types", key)
         return {key: word for key, word in body.items() if isinstance(word, str)}
 

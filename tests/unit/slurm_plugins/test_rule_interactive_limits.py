@@ -7,13 +7,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fairwatt.core.records import GpuAsk, JobRequest
+from fairwatt.core.records import JobRequest
 from fairwatt.slurm_plugins.engine import decide
 from fairwatt.slurm_plugins.rules.interactive_limits import (
     RULE,
     InteractiveOptions,
     interactive_limits,
 )
+from tests.fakes.gpu_asks import gpu_asks
 from tests.fakes.sized_site import ask, only, sized
 
 SITE = sized()
@@ -121,15 +122,7 @@ def test_jobs_without_gpus_too():
 
 requests = st.builds(
     JobRequest,
-    gpus=st.lists(
-        st.builds(
-            GpuAsk,
-            level=st.sampled_from(["node", "job", "task", "socket"]),
-            type=st.sampled_from([None, "a100"]),
-            count=st.integers(0, 3),
-        ),
-        max_size=2,
-    ).map(tuple),
+    gpus=gpu_asks([None, "a100"], most=3),
     kind=st.sampled_from(["batch", "interactive", None]),
     partition=st.sampled_from([None, "gpu", "gpu,big", "new"]),
     min_nodes=st.none() | st.integers(1, 2),

@@ -9,11 +9,12 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from fairwatt.core.errors import ConfigError
-from fairwatt.core.records import GpuAsk, JobRequest
+from fairwatt.core.records import JobRequest
 from fairwatt.slurm_plugins.engine import decide
 from fairwatt.slurm_plugins.policy_file import parse_policy
 from fairwatt.slurm_plugins.rules.routing import RULE, Route, RoutingOptions, routing
 from fairwatt.slurm_plugins.site import Facts, Site
+from tests.fakes.gpu_asks import gpu_asks
 from tests.fakes.sized_site import ask, only, sized
 
 SITE = sized()
@@ -178,15 +179,7 @@ def test_a_change_of_a_pending_job_is_routed_only_where_the_site_overrides():
 small = st.none() | st.integers(1, 4)
 requests = st.builds(
     JobRequest,
-    gpus=st.lists(
-        st.builds(
-            GpuAsk,
-            level=st.sampled_from(["node", "job", "task", "socket"]),
-            type=st.sampled_from([None, "a100", "h100", "20gb", "training", "a100|h100", "any"]),
-            count=st.integers(0, 8),
-        ),
-        max_size=2,
-    ).map(tuple),
+    gpus=gpu_asks([None, "a100", "h100", "20gb", "training", "a100|h100", "any"]),
     partition=st.sampled_from([None, None, "gpu", "short", "gpu,big", "nowhere"]),
     qos=st.sampled_from([None, "quick", "mine"]),
     account=st.sampled_from([None, "physics", "arts"]),

@@ -12,6 +12,7 @@ from fairwatt.core.records import GpuAsk, JobRequest
 from fairwatt.slurm_plugins.engine import decide
 from fairwatt.slurm_plugins.rules.satisfiable import RULE, SatisfiableOptions, satisfiable
 from fairwatt.slurm_plugins.site import Facts, Site
+from tests.fakes.gpu_asks import gpu_asks
 from tests.fakes.sized_site import ask, only, sized
 
 SITE = sized()
@@ -262,15 +263,7 @@ many = st.none() | st.integers(1, 300)
 memory = st.none() | st.integers(0, 3000 * GB)
 requests = st.builds(
     JobRequest,
-    gpus=st.lists(
-        st.builds(
-            GpuAsk,
-            level=st.sampled_from(["node", "job", "task", "socket"]),
-            type=st.sampled_from([None, "a100", "h100", "a100_3g.20gb"]),
-            count=st.integers(0, 8),
-        ),
-        max_size=2,
-    ).map(tuple),
+    gpus=gpu_asks([None, "a100", "h100", "a100_3g.20gb"]),
     partition=st.sampled_from([None, "gpu", "mig", "cpu", "gpu,big", "short"]),
     features=st.sampled_from([None, "a100", "ib", "bigmem", "x"]),
     req_nodes=st.sampled_from([None, None, "g1", "g[1-2]"]),

@@ -9,11 +9,12 @@ from hypothesis import strategies as st
 from msgspec.structs import asdict
 
 from fairwatt.core.gres import Spelling
-from fairwatt.core.records import GpuAsk, JobRequest
+from fairwatt.core.records import JobRequest
 from fairwatt.slurm_plugins.engine import decide
 from fairwatt.slurm_plugins.policy_file import parse_policy
 from fairwatt.slurm_plugins.rules.share_per_gpu import RULE, ShareOptions, share_per_gpu
 from fairwatt.slurm_plugins.size import cpus_in_all, gpus_in_all
+from tests.fakes.gpu_asks import gpu_asks
 from tests.fakes.sized_site import ask, only, sized
 
 SITE = sized()
@@ -287,16 +288,9 @@ many = st.none() | st.integers(1, 80)
 memory = st.none() | st.integers(0, 600 * GB)
 requests = st.builds(
     JobRequest,
-    gpus=st.lists(
-        st.builds(
-            GpuAsk,
-            level=st.sampled_from(["node", "job", "task"]),
-            type=st.sampled_from(["a100", "h100", "a100_3g.20gb"]),
-            count=st.integers(0, 8),
-        ),
-        min_size=1,
-        max_size=2,
-    ).map(tuple),
+    gpus=gpu_asks(
+        ["a100", "h100", "a100_3g.20gb"], levels=("node", "job", "task"), entries=(1, 2)
+    ),
     kind=st.sampled_from(["batch", "interactive", None]),
     job_id=st.sampled_from([None, None, 7]),
     partition=st.sampled_from([None, "mig", "big", "gpu,big"]),

@@ -15,6 +15,7 @@ from fairwatt.slurm_plugins.rules.memory_fit import memory_fit, memory_mib
 from fairwatt.slurm_plugins.rules.type_spelling import type_spelling
 from fairwatt.slurm_plugins.rules.untyped_slices import untyped_slices
 from fairwatt.slurm_plugins.site import Facts, Site
+from tests.fakes.gpu_asks import LEVELS, gpu_asks
 from tests.fakes.sites import demo, mixed, site
 
 DEMO, MIXED = demo(), mixed()
@@ -274,20 +275,10 @@ TYPES = [
     "nvidia_a100",
     "h100_1g.10gb",
 ]
-LEVELS = ["node", "job", "task", "socket"]
 small = st.none() | st.integers(1, 9)
 requests = st.builds(
     JobRequest,
-    gpus=st.lists(
-        st.builds(
-            GpuAsk,
-            level=st.sampled_from(LEVELS),
-            type=st.sampled_from(TYPES),
-            count=st.integers(0, 9),
-        ),
-        min_size=1,
-        max_size=3,
-    ).map(tuple),
+    gpus=gpu_asks(TYPES, most=9, entries=(1, 3)),
     partition=st.sampled_from([None, "gpu", "mig", "all", "gpu,mig", "nowhere"]),
     req_nodes=st.sampled_from([None, "gpu01", "mig01", "gpu[01-02],mig01", "a1", "m1"]),
     exc_nodes=st.sampled_from([None, "h01", "gpu[01-02]", "mig01", "m2"]),
