@@ -145,6 +145,10 @@ class SlurmClient:
             self.chosen = ChosenBackend("cli", f"pyslurm cannot read {error.place}", self._cli)
         return _read(what, lambda: ask(self._cli))
 
+    def qos_flags(self) -> dict[str, tuple[str, ...]]:
+        """Return the flags of each QOS by its name; none on a cluster without accounting."""
+        return _read("QOS", self._cli.qos_flags)
+
     def config(self) -> dict[str, str]:
         """Return the controller's settings by the names of slurm.conf, as texts."""
         return config_of_text(self._cli.scontrol("show", "config").stdout)

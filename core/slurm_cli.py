@@ -6,7 +6,12 @@ from __future__ import annotations
 from fairwatt.core.call import Completed, call
 from fairwatt.core.errors import CommandError
 from fairwatt.core.slurm_facts import NodeFacts, PartitionFacts
-from fairwatt.core.slurm_parse import nodes_of_json, partitions_of_text, reservations_of_text
+from fairwatt.core.slurm_parse import (
+    nodes_of_json,
+    partitions_of_text,
+    qos_flags_of_text,
+    reservations_of_text,
+)
 
 __all__ = ["CliBackend"]
 
@@ -49,6 +54,17 @@ class CliBackend:
     def reservations(self) -> dict[str, str]:
         """Return the partition of each reservation by its name; "" where it has none."""
         return reservations_of_text(self.scontrol("--oneliner", "show", "reservations").stdout)
+
+    def qos_flags(self) -> dict[str, tuple[str, ...]]:
+        """Return the flags of each QOS by its name; none on a cluster without accounting."""
+        argv = ["sacctmgr", "--noheader", "--parsable2", "show", "qos", "format=name,flags"]
+        try:
+            text = call(argv, timeout_s=TIMEOUT_S, env=self._env).stdout
+        except CommandError as error:
+            if "supported accounting_storage plugin" in error.stderr:
+                return {}
+            raise
+        return qos_flags_of_text(text)
 
     def scontrol(self, *args: str) -> Completed:
         """Run scontrol on this cluster."""

@@ -21,7 +21,13 @@ import msgspec
 from fairwatt.core.gres import parse_node_gres
 from fairwatt.core.slurm_facts import NodeFacts, PartitionFacts
 
-__all__ = ["config_of_text", "nodes_of_json", "partitions_of_text", "reservations_of_text"]
+__all__ = [
+    "config_of_text",
+    "nodes_of_json",
+    "partitions_of_text",
+    "qos_flags_of_text",
+    "reservations_of_text",
+]
 
 _PAIR = re.compile(r"(?<!\S)([A-Za-z]+)=(\S*)")
 _NO_VAL = {2**16 - 2, 2**32 - 2, 2**32 - 1, 2**64 - 2, 2**64 - 1}
@@ -43,6 +49,16 @@ def reservations_of_text(text: str) -> dict[str, str]:
     """Read `scontrol --oneliner show reservations`: the partition of each, "" for none."""
     rows = [_pairs(line) for line in text.splitlines() if line.startswith("ReservationName=")]
     return {row["ReservationName"]: _value(row.get("PartitionName", "")) for row in rows}
+
+
+def qos_flags_of_text(text: str) -> dict[str, tuple[str, ...]]:
+    r"""Read `sacctmgr -nP show qos format=name,flags`: the flags of each QOS by its name.
+
+    >>> qos_flags_of_text("normal|\nlong|DenyOnLimit,PartitionTimeLimit\n")["long"]
+    ('DenyOnLimit', 'PartitionTimeLimit')
+    """
+    rows = (line.partition("|") for line in text.splitlines() if "|" in line)
+    return {name: tuple(_words(flags)) for name, _, flags in rows}
 
 
 def config_of_text(text: str) -> dict[str, str]:

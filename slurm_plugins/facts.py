@@ -9,12 +9,14 @@ Usage: python -m fairwatt.slurm_plugins.facts [CONF [BACKEND]]
 from __future__ import annotations
 
 import sys
+from collections import Counter
 
 import msgspec
 
 from fairwatt.core.call import call
-from fairwatt.core.errors import FairwattError
+from fairwatt.core.errors import CommandError, FairwattError, GrammarError, SlurmError
 from fairwatt.core.slurm import NodeFacts, PartitionFacts, SlurmClient
+from fairwatt.slurm_plugins.hostlist import size
 from fairwatt.slurm_plugins.site import Facts, Node, Partition, Stock, lowered
 
 __all__ = ["ChildReader", "decode", "encode", "from_slurm"]
@@ -39,12 +41,31 @@ def from_slurm(slurm_conf: str | None, backend: str = "auto") -> Facts:
         CommandError: it does not answer.
         SlurmError: its answer has no known shape.
     """
-    found = SlurmClient(slurm_conf, backend).snapshot()
+    client = SlurmClient(slurm_conf, backend)
+    found = client.snapshot()
+    flags = _qos_flags(client)
+    known = Counter(name for node in found.nodes for name in node.partitions)
     return Facts(
         nodes=tuple(_node(node) for node in found.nodes),
-        partitions=tuple(_partition(part) for part in found.partitions),
+        partitions=tuple(_partition(part, known[part.name]) for part in found.partitions),
         reservations=dict(found.reservations),
+        beyond_time=_qos_with(flags, "PartitionTimeLimit"),
+        beyond_nodes=_qos_with(flags, "PartitionMaxNodes"),
     )
+
+
+def _qos_flags(client: SlurmClient) -> dict[str, tuple[str, ...]] | None:
+    """The flags of each QOS; None: slurmdbd does not tell, though there may be some."""
+    try:
+        return client.qos_flags()
+    except (CommandError, SlurmError):
+        return None
+
+
+def _qos_with(flags: dict[str, tuple[str, ...]] | None, flag: str) -> tuple[str, ...] | None:
+    if flags is None:
+        return None
+    return tuple(sorted(name.lower() for name, held in flags.items() if flag in held))
 
 
 class ChildReader:
@@ -110,11 +131,12 @@ def _node(node: NodeFacts) -> Node:
     )
 
 
-def _partition(part: PartitionFacts) -> Partition:
+def _partition(part: PartitionFacts, known: int) -> Partition:
     return Partition(
         name=part.name,
         default=part.default,
         open=part.open_to_all,
+        whole=_is_whole(part.nodes, known),
         max_time_min=_minutes(part.max_time_s),
         default_time_min=_minutes(part.default_time_s),
         max_nodes=part.max_nodes,
@@ -123,6 +145,14 @@ def _partition(part: PartitionFacts) -> Partition:
         qos=_lowered(part.allow_qos),
         denied_qos=lowered(part.deny_qos),
     )
+
+
+def _is_whole(nodes: str, known: int) -> bool:
+    """Whether so many nodes are all of a list; one that cannot be read proves nothing."""
+    try:
+        return known >= size(nodes)
+    except GrammarError:
+        return True
 
 
 def _lowered(names: tuple[str, ...] | None) -> tuple[str, ...] | None:

@@ -20,11 +20,11 @@ from math import prod
 
 from fairwatt.core.errors import GrammarError
 
-__all__ = ["NodeNames", "fold"]
+__all__ = ["NodeNames", "fold", "size"]
 
 # Bounds on what one request may cost the daemon that all submissions wait for.
 MAX_BRACKETS = 3
-MAX_FOLDED = 32
+MAX_FOLDED = 200
 MAX_EXPANDED = 1000
 SPARE_LOOKS = 1000
 """A list may look at so many names more than there are; more is naming nodes again and again."""
@@ -114,8 +114,9 @@ class NodeNames:
             raise GrammarError("too many ranges", text=text, part=part, remedy="fold the list")
         looks = len(self.all) + SPARE_LOOKS
         for piece in folded:
-            names = self._of_piece(*_segments(piece, text))
-            looks -= len(names)
+            literals, brackets = _segments(piece, text)
+            names = self._of_piece(literals, brackets)
+            looks -= len(names) + _count(brackets[:-1])
             if looks < 0:
                 reason = "names nodes again and again"
                 raise GrammarError(reason, text=text, part=piece, remedy="fold the list")
@@ -149,6 +150,22 @@ def fold(names: Iterable[str]) -> str:
             groups.setdefault(key, []).append(int(match[2]))
     folded = [_bracketed(*key, sorted(numbers)) for key, numbers in sorted(groups.items())]
     return ",".join([*folded, *sorted(plain)])
+
+
+def size(text: str) -> int:
+    """How many names a host list of Slurm's own has.
+
+    >>> size("gpu[01-03,7],login")
+    5
+
+    Raises:
+        GrammarError: the list cannot be read.
+    """
+    return sum(_count(_segments(piece, text)[1]) for piece in _pieces(text))
+
+
+def _count(brackets: Iterable[_Bracket]) -> int:
+    return prod(sum(each.size for each in bracket) for bracket in brackets)
 
 
 def _bracketed(stem: str, tail: str, width: int, numbers: Sequence[int]) -> str:
@@ -200,8 +217,7 @@ def _expanded(literals: list[str], brackets: list[_Bracket]) -> Iterator[str]:
     Raises:
         GrammarError: that would be too many names.
     """
-    size = prod(sum(each.size for each in bracket) for bracket in brackets)
-    if size > MAX_EXPANDED:
+    if _count(brackets) > MAX_EXPANDED:
         text = "[]".join(literals)
         raise GrammarError("too many names", text=text, part=text, remedy="name fewer nodes")
     choices = [[text for each in bracket for text in each.spellings()] for bracket in brackets]

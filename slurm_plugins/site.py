@@ -32,6 +32,7 @@ __all__ = [
     "Stock",
     "load_facts",
     "lowered",
+    "may_exceed",
 ]
 
 MAX_POOLS = 64
@@ -41,12 +42,15 @@ MAX_POOLS = 64
 class Partition(msgspec.Struct, frozen=True, gc=False):
     """A partition; `open` when every account, QOS and group may use it.
 
-    Times are in minutes, None: no limit or not known. `accounts` None: all but `denied_accounts`.
+    `whole` is False where some of its nodes are not among those known: slurmctld may not show
+    nodes that are in the cloud and off. Times are in minutes, None: no limit or not known.
+    `accounts` None: all but `denied_accounts`.
     """
 
     name: str
     default: bool = False
     open: bool = True
+    whole: bool = True
     max_time_min: int | None = None
     default_time_min: int | None = None
     max_nodes: int | None = None
@@ -67,11 +71,17 @@ class Partition(msgspec.Struct, frozen=True, gc=False):
 
 
 class Facts(msgspec.Struct, frozen=True):
-    """What is read from Slurm, or from a file; `reservations`: name to partition, "" if none."""
+    """What is read from Slurm, or from a file; `reservations`: name to partition, "" if none.
+
+    `beyond_time` and `beyond_nodes` are the QOS whose jobs may exceed a partition's time or
+    nodes (flags PartitionTimeLimit, PartitionMaxNodes); None: not known, any may be one.
+    """
 
     nodes: tuple[Node, ...]
     partitions: tuple[Partition, ...]
     reservations: dict[str, str] = {}
+    beyond_time: tuple[str, ...] | None = ()
+    beyond_nodes: tuple[str, ...] | None = ()
 
 
 class GpuType(msgspec.Struct, frozen=True):
@@ -107,6 +117,7 @@ class Site:
         self.partitions = {part.name: part for part in facts.partitions}
         self.default_partition = next((p.name for p in facts.partitions if p.default), None)
         """The partition of a job that names none."""
+        self._is_whole = all(part.whole for part in facts.partitions)
         self._features = frozenset(name for node in facts.nodes for name in node.features)
         self._node_names = NodeNames(node.name for node in facts.nodes)
         self._slices = frozenset(name for name, type_ in self.types.items() if type_.is_slice)
@@ -131,6 +142,13 @@ class Site:
         """The partition or comma list in which a request would run; None: not known."""
         reserved = self.facts.reservations.get(request.reservation or "")
         return request.partition or reserved or self.default_partition
+
+    def is_whole(self, request: JobRequest) -> bool:
+        """Whether all nodes that Slurm may give to a request are known, by its partitions."""
+        if self._is_whole:
+            return True
+        names = (self.partition_of(request) or "").split(",")
+        return all(self.partitions[name].whole for name in names if name in self.partitions)
 
     def unknown_place(self, request: JobRequest) -> str | None:
         """What of the places that a request names these facts do not hold; None: nothing.
@@ -228,6 +246,16 @@ class Site:
             if most is None or most <= len(must):
                 pool = pool.only(must)
         return pool
+
+
+def may_exceed(qos: str | None, beyond: tuple[str, ...] | None) -> bool:
+    """Whether a job of this QOS may be among those `beyond` a limit, as far as is known.
+
+    A job that names no QOS gets a default that only slurmdbd knows.
+    """
+    if beyond is None:
+        return True
+    return bool(beyond) if qos is None else qos in beyond
 
 
 def load_facts(path: Path) -> Facts:

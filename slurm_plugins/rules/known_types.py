@@ -62,12 +62,21 @@ FW308 = Message(
     "Nothing to do; name a partition with -p to choose yourself.",
 )
 
+FW309 = Message(
+    "FW309",
+    "Type on other nodes",
+    "no GPU type {asked} in {where}; the partition has it on other nodes: change -w, -x or -C",
+    "Name other nodes or features, or use one of the types that these nodes have.",
+)
+
 
 def known_types(request: JobRequest, site: Site, _: Options | None = None) -> Outcome:
-    """Refuse what the cluster cannot give."""
+    """Refuse what the cluster cannot give, as far as its nodes are known."""
     if not wanted(request):
         return Outcome(request)
     placed, notes = _placed(request, site)
+    if not site.is_whole(placed):
+        return Outcome(placed, notes)
     refusal = _unknown(placed, site) or _impossible(placed, site)
     if refusal is not None:
         return Outcome(request, rejection=refusal)
@@ -104,6 +113,9 @@ def _unknown(request: JobRequest, site: Site) -> Note | None:
 
 def _no_such_type(type_: str, request: JobRequest, site: Site, here: Pool) -> Note:
     partitions = site.partitions_with(type_)
+    named = (site.partition_of(request) or "").split(",")
+    if any(name in partitions for name in named):
+        return FW309.note(asked=type_, where=site.where(request))
     if partitions:
         return FW303.note(
             asked=type_,
@@ -172,5 +184,6 @@ RULE = RuleSpec(
         FW306,
         FW307,
         FW308,
+        FW309,
     ),
 )

@@ -28,7 +28,7 @@ from fairwatt.slurm_plugins.message import Message, Note, counted
 from fairwatt.slurm_plugins.outcome import Outcome
 from fairwatt.slurm_plugins.pool import Kind, Kinds, Pool
 from fairwatt.slurm_plugins.rule import Options, RuleSpec
-from fairwatt.slurm_plugins.site import Site, lowered
+from fairwatt.slurm_plugins.site import Site, lowered, may_exceed
 from fairwatt.slurm_plugins.size import (
     OnANode,
     cpus_in_all,
@@ -70,8 +70,8 @@ class SatisfiableOptions(Options, frozen=True):
     """What is judged.
 
     - `time`: also the time limit against that of the partitions.
-    - `exempt_qos`: QOS whose jobs may exceed a partition's time and nodes (flags
-      PartitionTimeLimit, PartitionMaxNodes).
+    - `exempt_qos`: more QOS whose jobs may exceed a partition's time and nodes; those with the
+      flags PartitionTimeLimit and PartitionMaxNodes do without being named.
     """
 
     time: bool = True
@@ -99,7 +99,8 @@ def satisfiable(request: JobRequest, site: Site, options: SatisfiableOptions) ->
     faults = [_fault(request, site, name, need, exempt=exempt) for name in partitions]
     if faults and None not in faults:
         return Outcome(request, rejection=_nearest(fault for fault in faults if fault))
-    late = None if exempt or not options.time else _too_long(request, site, need)
+    free = exempt or may_exceed(request.qos, site.facts.beyond_time)
+    late = None if free or not options.time else _too_long(request, site, need)
     return Outcome(request, rejection=late)
 
 
@@ -134,6 +135,8 @@ def _fault(
 ) -> _Fault | None:
     """What keeps the job from ever starting in one partition; None: nothing known."""
     there = replace(request, partition=partition)
+    if not site.is_whole(there):
+        return None
     pool = site.pool(there)
     if not pool.kinds:
         return _no_such_features(there, site, need)
@@ -143,7 +146,8 @@ def _fault(
     if missing is not None:
         return _Fault(1, _no_node(there, site, pool, need, missing))
     able = _able(pool, need.every)
-    limit = None if exempt else site.partitions[partition].max_nodes
+    free = exempt or may_exceed(request.qos, site.facts.beyond_nodes)
+    limit = None if free else site.partitions[partition].max_nodes
     if limit is not None and need.nodes > limit:
         told = f"allows at most {counted(limit, 'node')}"
         return _Fault(3, _few_nodes(there, site, told, need))

@@ -24,7 +24,7 @@ from fairwatt.slurm_plugins.limits import (
 from fairwatt.slurm_plugins.message import Message
 from fairwatt.slurm_plugins.outcome import Outcome
 from fairwatt.slurm_plugins.rule import Options, RuleSpec
-from fairwatt.slurm_plugins.site import Site, lowered
+from fairwatt.slurm_plugins.site import Site, lowered, may_exceed
 
 __all__ = ["RULE", "TimeOptions", "time_limits"]
 
@@ -59,7 +59,8 @@ class TimeOptions(Options, frozen=True):
       shortest.
     - `max_action`: what becomes of a job with more time than its partitions allow: `refuse`,
       `clamp` (it gets the most) or `none`.
-    - `exempt_qos`: QOS whose jobs may exceed a partition's time (flag PartitionTimeLimit).
+    - `exempt_qos`: more QOS whose jobs may exceed a partition's time; those with the flag
+      PartitionTimeLimit do without being named.
     """
 
     default_min: Minutes | None = None
@@ -74,7 +75,7 @@ def time_limits(request: JobRequest, site: Site, options: TimeOptions) -> Outcom
     if request.time_limit_min is None:
         return _filled(request, site, options)
     most = longest_min(named_partitions(request, site))
-    exempt = options.max_action == "none" or request.qos in lowered(options.exempt_qos)
+    exempt = options.max_action == "none" or _is_exempt(request, site, options)
     if exempt or most is None or (needed_min(request) or 0) <= most:
         return Outcome(request)
     asked = minutes_text(request.time_limit_min)
@@ -88,6 +89,12 @@ def time_limits(request: JobRequest, site: Site, options: TimeOptions) -> Outcom
         offer=_offer(request, site, most),
     )
     return Outcome(request, rejection=told)
+
+
+def _is_exempt(request: JobRequest, site: Site, options: TimeOptions) -> bool:
+    if request.qos in lowered(options.exempt_qos):
+        return True
+    return may_exceed(request.qos, site.facts.beyond_time)
 
 
 def _filled(request: JobRequest, site: Site, options: TimeOptions) -> Outcome:

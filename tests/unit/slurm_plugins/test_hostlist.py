@@ -12,13 +12,33 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fairwatt.core.errors import GrammarError
-from fairwatt.slurm_plugins.hostlist import NodeNames, fold
+from fairwatt.slurm_plugins.hostlist import NodeNames, fold, size
 
 SITE = NodeNames(
     ["login", *(f"n{i}" for i in range(12)), *(f"g{i:03d}" for i in range(120))]
     + [f"r{r}c{c:02d}" for r in (1, 2) for c in range(1, 9)]
     + [f"x{i:02d}-ib" for i in range(20)]
 )
+
+
+@pytest.mark.parametrize(
+    ("text", "names"),
+    [
+        ("", 0),
+        ("login", 1),
+        ("n[1-4,7],login", 6),
+        ("r[1-2]c[01-08]", 16),
+        ("n[0-9999999]", 10**7),
+    ],
+)
+def test_the_size_of_a_list(text, names):
+    assert size(text) == names
+
+
+def test_a_list_of_many_racks_is_read():
+    """`-x` of 40 racks is no attack; it was refused with FW304 where Slurm takes it."""
+    racks = NodeNames(f"r{rack}n{n}" for rack in range(150) for n in range(4))
+    assert len(racks.named(",".join(f"r{rack}n[0-3]" for rack in range(150)))) == 600
 
 
 @pytest.mark.parametrize(
@@ -50,7 +70,7 @@ def test_a_list_names_what_slurm_takes_it_for(text, names):
 
 @pytest.mark.parametrize(
     "text",
-    ["g[", "g[a-b]", "g[1-2", "a[1]b[1]c[1]d[1]", ",".join(f"g[{i}]" for i in range(40))],
+    ["g[", "g[a-b]", "g[1-2", "a[1]b[1]c[1]d[1]", ",".join(f"g[{i}]" for i in range(201))],
 )
 def test_what_is_no_list_is_refused(text):
     with pytest.raises(GrammarError):

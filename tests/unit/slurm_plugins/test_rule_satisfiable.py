@@ -220,6 +220,39 @@ class TestTime:
         assert refused(replace(late, qos="other"))[0] == "FW803"
 
 
+def changed(part: str = "gpu", **facts) -> Site:
+    """The site with other facts; `whole` is a partition's."""
+    whole = facts.pop("whole", True)
+    known = SITE.facts.partitions
+    parts = tuple(replace(p, whole=whole) if p.name == part else p for p in known)
+    return Site(replace(SITE.facts, partitions=parts, **facts), SITE.catalogue)
+
+
+class TestWhatIsNotKnown:
+    def test_a_partition_with_hidden_nodes_refuses_nothing(self):
+        big = ask("a100", 1, partition="gpu", mem_per_node_mib=9000 * GB)
+        assert refused(big)[0] == "FW801"
+        assert is_fine(big, site=changed(whole=False))
+
+    @pytest.mark.parametrize("qos", ["long", None])
+    def test_a_qos_that_lifts_the_time(self, qos):
+        """Live on 22.05 and 24.11: -q long -t 3-0 starts where the partition allows one day."""
+        late = ask("a100", 1, partition="gpu", time_limit_min=4320, qos=qos)
+        assert refused(late)[0] == "FW803"
+        assert is_fine(late, site=changed(beyond_time=("long",)))
+        assert is_fine(late, site=changed(beyond_time=None))
+
+    def test_a_qos_without_the_flag_lifts_nothing(self):
+        late = ask("a100", 1, partition="gpu", time_limit_min=4320, qos="normal")
+        assert refused(late, site=changed(beyond_time=("long",)))[0] == "FW803"
+
+    def test_a_qos_that_lifts_the_nodes(self):
+        wide = ask("a100", 1, partition="short", min_nodes=2, qos="wide")
+        assert refused(wide)[0] == "FW802"
+        assert refused(wide, site=changed(beyond_time=("wide",)))[0] == "FW802"
+        assert is_fine(wide, site=changed(beyond_nodes=("wide",)))
+
+
 def test_unset_numbers_refuse_nothing():
     fields = {
         "tres_per_node": "gres/gpu:a100:1",

@@ -12,6 +12,7 @@ from fairwatt.core.records import GpuAsk, JobRequest
 from fairwatt.slurm_plugins.engine import decide
 from fairwatt.slurm_plugins.limits import minutes_text
 from fairwatt.slurm_plugins.rules.time_limits import RULE, TimeOptions, time_limits
+from fairwatt.slurm_plugins.site import Site
 from tests.fakes.sized_site import ask, only, sized
 
 SITE = sized()
@@ -120,6 +121,13 @@ def test_a_job_that_slurm_may_cut_down_is_left_to_it(options):
     late = JobRequest(partition="gpu", time_limit_min=4320, least_time_min=60)
     out = time_limits(late, SITE, options)
     assert (out.request, out.rejection) == (late, None)
+
+
+def test_a_job_whose_qos_lifts_the_time_is_left_alone():
+    late = JobRequest(partition="gpu", time_limit_min=4320, qos="long")
+    free = Site(replace(SITE.facts, beyond_time=("long",)), SITE.catalogue)
+    assert time_limits(late, SITE, TimeOptions()).rejection is not None
+    assert time_limits(late, free, TimeOptions()).rejection is None
 
 
 @pytest.mark.parametrize(

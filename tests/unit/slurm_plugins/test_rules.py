@@ -205,6 +205,32 @@ class TestKnownTypes:
             "no GPU type a100 in partition mig; it is in gpu, all: add -p gpu",
         )
 
+    @pytest.mark.parametrize(
+        ("request_", "where"),
+        [
+            (ask("a100", partition="gpu", req_nodes="h01"), "partition gpu on h01"),
+            (ask("a100", req_nodes="h01"), "partition gpu on h01"),
+            (ask("h100", partition="gpu", exc_nodes="h01"), "partition gpu without h01"),
+        ],
+    )
+    def test_a_type_of_other_nodes_of_the_same_partition(self, request_, where):
+        """It said `it is in gpu: add -p gpu` to a job in partition gpu."""
+        type_ = request_.gpus[0].type
+        assert refused(known_types(request_, DEMO)) == (
+            "FW309",
+            f"no GPU type {type_} in {where}; "
+            "the partition has it on other nodes: change -w, -x or -C",
+        )
+
+    def test_a_partition_with_hidden_nodes_may_have_any_type(self):
+        known = DEMO.facts
+        parts = tuple(replace(part, whole=part.name != "mig") for part in known.partitions)
+        hidden = Site(replace(known, partitions=parts), DEMO.catalogue)
+        for request in (ask("l40s", partition="mig"), ask("a100_3g.20gb", 9, partition="mig")):
+            assert known_types(request, DEMO).rejection is not None
+            assert known_types(request, hidden).rejection is None
+        assert known_types(ask("l40s", partition="gpu"), hidden).rejection is not None
+
     def test_without_a_partition_the_job_moves_to_the_type(self):
         out = known_types(ask("a100_3g.20gb"), DEMO)
         assert out.request.partition == "mig"
