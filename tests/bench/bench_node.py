@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from statistics import median, quantiles
 
-from tests.bench.node_agent import LiveAgent, Weight, soak
+from tests.bench.node_agent import LiveAgent, Weight, soak, soak_health
 from tests.bench.node_cluster import HOOKS, NONE, OURS, PEER, QUERY_MS, JobTimes, NodeBenchCluster
 from tests.bench.node_taker import taker
 from tests.lab.available import why_unavailable
@@ -26,12 +26,17 @@ TICKS = 100_000
 LIVE_S = 60.0
 VARIANTS = {NONE: "no hooks", OURS: "fairwatt", PEER: "bash peer"}
 
+SAMPLE_S = 4.5
+"""A sampling on average: after each hook they are more often than once in 10 s."""
 HOOKS_P99_MS = 50.0
 OF_PEER = 0.5
 RSS_MIB = 30.0
 CORE_PERCENT = 0.2
 LEAK_KIB = 1024
 """Less than this may come between a tenth of the samplings and all: the state of more jobs."""
+
+
+Marks = Sequence[dict[str, float]]
 
 
 @dataclass(frozen=True)
@@ -131,7 +136,7 @@ def show_delay(got: Figures) -> None:
 
 
 def show_weight(name: str, weight: Weight | None) -> None:
-    """Print one process."""
+    """Print what a process of the live cluster took."""
     if weight is None:
         print(f"  {name:<24} did not run all the time")
         return
@@ -141,15 +146,19 @@ def show_weight(name: str, weight: Weight | None) -> None:
     )
 
 
-def show_soak(marks: Sequence[dict[str, float]]) -> None:
-    """Print the marks of the accelerated run."""
+def show_soak(marks: Marks, *counts: str) -> None:
+    """Print the marks of an accelerated run, with those of its counts."""
     for mark in marks:
-        core = mark["cpu_s"] / mark["virtual_s"] * 100 if mark["virtual_s"] else 0.0
+        told = "".join(f"{mark[name]:>8.0f} {name}," for name in counts)
         print(
-            f"  {mark['ticks']:>8.0f} samplings, {mark['jobs']:>6.0f} jobs,"
-            f" {mark['virtual_s'] / 86400:>5.1f} days: {mark['rss'] / 1024:.2f} MiB,"
-            f" {core:.3f} % of a core"
+            f"  {told} {mark['virtual_s'] / 86400:>5.1f} days: {mark['rss'] / 1024:.2f} MiB,"
+            f" {core_percent(mark):.3f} % of a core"
         )
+
+
+def core_percent(mark: dict[str, float]) -> float:
+    """Processor time as part of the time that went by on the process's own clock."""
+    return mark["cpu_s"] / mark["virtual_s"] * 100 if mark["virtual_s"] else 0.0
 
 
 def measure_hooks(
@@ -176,14 +185,15 @@ def goals_of_hooks(got: Figures) -> list[Goal]:
     ]
 
 
-def goals_of_agent(live: Weight, marks: Sequence[dict[str, float]]) -> list[Goal]:
+def goals_of_agent(live: Weight, marks: Marks, child: Marks) -> list[Goal]:
     """What the agent must reach."""
     last = marks[-1]
     return [
         Goal("agent_rss_mib", max(live.rss_mib, last["rss"] / 1024), RSS_MIB),
         Goal("agent_core_percent", live.core_percent, CORE_PERCENT, 3),
-        Goal("agent_soak_core_percent", last["cpu_s"] / last["virtual_s"] * 100, CORE_PERCENT, 3),
+        Goal("agent_soak_core_percent", core_percent(last), CORE_PERCENT, 3),
         Goal("agent_leak_kib", last["rss"] - marks[0]["rss"], LEAK_KIB, 0),
+        Goal("health_leak_kib", child[-1]["rss"] - child[0]["rss"], LEAK_KIB, 0),
     ]
 
 
@@ -198,8 +208,10 @@ def measure(release: str, jobs: int, ticks: int, live_s: float, query_ms: int) -
         show_weight("fairwatt agent", live)
         show_weight("its health child", health)
         marks = soak(root / "soak", ticks)
-    show_soak(marks)
-    goals = goals_of_hooks(got) + goals_of_agent(live, marks)
+        show_soak(marks, "ticks", "jobs")
+        child = soak_health(root / "health", ticks * SAMPLE_S)
+        show_soak(child, "rounds")
+    goals = goals_of_hooks(got) + goals_of_agent(live, marks, child)
     median_ms = percentile(got.of(OURS, _added), 50)
     figures = " ".join(map(str, goals))
     print(

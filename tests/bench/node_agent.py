@@ -18,8 +18,9 @@ from tests.fakes.nvml_control import environment
 from tests.lab.cluster import OneHostCluster
 from tests.lab.programs import answers_ping, command
 
-__all__ = ["LiveAgent", "Weight", "soak"]
+__all__ = ["LiveAgent", "Weight", "soak", "soak_health"]
 
+NOWHERE = "http://127.0.0.1:9"
 FIRST_SAMPLES_S = 30.0
 """After its start the agent samples more often for a while."""
 
@@ -72,17 +73,31 @@ class LiveAgent:
 
 def soak(root: Path, ticks: int) -> list[dict[str, float]]:
     """Run the agent's loop for so many samplings (node_soak.py); return its marks."""
+    with taker() as url:
+        site = _site(root, url)
+        paths = (str(site.config_path), str(site.control_path))
+        return _marks(site, "tests.bench.node_soak", *paths, str(ticks))
+
+
+def soak_health(root: Path, seconds: float) -> list[dict[str, float]]:
+    """Run the health child for so many seconds of its own time (node_health_soak.py)."""
+    return _marks(_site(root, NOWHERE), "tests.bench.node_health_soak", str(seconds))
+
+
+def _site(root: Path, url: str) -> NodeSite:
     site = NodeSite(root)
     root.mkdir(parents=True)
-    with taker() as url:
-        site.make(url)
-        env = {
-            **os.environ,
-            **environment(site.control_path),
-            "FAIRWATT_CONFIG": str(site.config_path),
-            "MALLOC_ARENA_MAX": "1",  # as `fairwatt agent` sets it
-        }
-        argv = [sys.executable, "-m", "tests.bench.node_soak"]
-        argv += [str(site.config_path), str(site.control_path), str(ticks)]
-        done = subprocess.run(argv, env=env, stdout=subprocess.PIPE, check=True)
+    site.make(url)
+    return site
+
+
+def _marks(site: NodeSite, module: str, *args: str) -> list[dict[str, float]]:
+    env = {
+        **os.environ,
+        **environment(site.control_path),
+        "FAIRWATT_CONFIG": str(site.config_path),
+        "MALLOC_ARENA_MAX": "1",  # as `fairwatt agent` sets it
+    }
+    argv = [sys.executable, "-m", module, *args]
+    done = subprocess.run(argv, env=env, stdout=subprocess.PIPE, check=True)
     return [json.loads(line) for line in done.stdout.splitlines()]
