@@ -16,8 +16,9 @@ from typing import BinaryIO
 
 from fairwatt.core.errors import ConfigError, FairwattError
 from fairwatt.core.files import locked
+from fairwatt.prolog.mig.cluster import DRAIN_REASON
 from fairwatt.prolog.mig.journal import Journal, Mark, Phase, Record, Result, Turned, now_ms
-from fairwatt.prolog.mig.slurm_node import OURS, SlurmNode
+from fairwatt.prolog.mig.slurm_node import SlurmNode
 from fairwatt.prolog.mig.steps import Steps
 
 __all__ = ["Outcome", "finish", "hold_lock", "outage_s", "turn_back"]
@@ -146,7 +147,9 @@ def _give_up(journal: Journal, slurm: SlurmNode, why: str) -> None:
         node = slurm.show()
         if node is not None and node.foreign_reason is None:
             short = " ".join(why.split())[:_REASON_CHARS]
-            slurm.drain(f"{OURS}202 re-slice failed, fairwatt mig status tells more: {short}")
+            slurm.drain(
+                f"{DRAIN_REASON}202 re-slice failed, fairwatt mig status tells more: {short}"
+            )
     journal.end("stuck", why)
 
 

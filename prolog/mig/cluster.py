@@ -15,7 +15,7 @@ from fairwatt.core.slurm_json import Count, Words, count, no_known_shape, words
 
 __all__ = ["DRAIN_REASON", "NodeRecord", "NodeUse", "read_nodes"]
 
-DRAIN_REASON = "fairwatt mig"
+DRAIN_REASON = "fairwatt FWM"
 """How the reason of a node begins that is drained for a new layout."""
 
 NodeUse = Literal["idle", "busy", "draining", "out"]

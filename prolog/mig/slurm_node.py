@@ -10,11 +10,9 @@ from dataclasses import dataclass
 from fairwatt.core.call import Completed, call
 from fairwatt.core.errors import CommandError, GrammarError, SlurmError
 from fairwatt.core.gres import parse_node_gres
+from fairwatt.prolog.mig.cluster import DRAIN_REASON
 
-__all__ = ["OURS", "NodeState", "SlurmNode", "parse_node"]
-
-OURS = "fairwatt FWM"
-"""How the reason of a node begins that was drained for a new MIG layout."""
+__all__ = ["NodeState", "SlurmNode", "parse_node"]
 
 TIMEOUT_S = 30.0
 _FIELD = re.compile(r"(?<!\S)(\w+)=(\S*)")
@@ -61,7 +59,7 @@ class NodeState:
     @property
     def foreign_reason(self) -> str | None:
         """Why somebody else drained it; None when it is not drained, or by us."""
-        if not self.is_drained or self.reason.startswith(OURS):
+        if not self.is_drained or self.reason.startswith(DRAIN_REASON):
             return None
         return self.reason
 

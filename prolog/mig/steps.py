@@ -18,6 +18,7 @@ from fairwatt.core.catalogue import Catalogue
 from fairwatt.core.conf_lines import names_node, read_conf
 from fairwatt.core.config import Config
 from fairwatt.core.errors import CommandError, ConfigError, DeviceError, SlurmError
+from fairwatt.prolog.mig.cluster import DRAIN_REASON
 from fairwatt.prolog.mig.conf_edit import with_gres, with_gres_in_options, with_gres_lines
 from fairwatt.prolog.mig.conf_files import ConfFiles
 from fairwatt.prolog.mig.cuts import changes, is_cut
@@ -27,7 +28,7 @@ from fairwatt.prolog.mig.live import LiveNode
 from fairwatt.prolog.mig.names import Spelling
 from fairwatt.prolog.mig.nvml_mig import carry_out
 from fairwatt.prolog.mig.read_live import read_live
-from fairwatt.prolog.mig.slurm_node import OURS, NodeState, SlurmNode
+from fairwatt.prolog.mig.slurm_node import NodeState, SlurmNode
 
 __all__ = ["STEPS_DYNAMIC", "STEPS_STATIC", "Site", "Steps", "gpu_lines", "ids_of", "node_file"]
 
@@ -111,7 +112,7 @@ class Steps:
         node = self._slurm.show()
         if node is None or self._note_foreign(node):
             return
-        self._slurm.drain(f"{OURS}201 re-slice to {self._journal.target.name}")
+        self._slurm.drain(f"{DRAIN_REASON}201 re-slice to {self._journal.target.name}")
 
     def _note_foreign(self, node: NodeState) -> bool:
         """Whether somebody else holds the node drained; it is theirs to resume then."""

@@ -163,7 +163,7 @@ class TestNodes:
             (["IDLE"], {"gres_used": "gpu:a100:1(IDX:0)"}, "busy"),
             (["IDLE", "COMPLETING"], {}, "busy"),
             (["IDLE", "DRAIN"], {"reason": "fan broken"}, "out"),
-            (["IDLE", "DRAIN"], {"reason": "fairwatt mig: 3g.20gb"}, "draining"),
+            (["IDLE", "DRAIN"], {"reason": "fairwatt FWM201 re-slice to large"}, "draining"),
             ("idle", {"state_flags": ["DRAIN"], "reason": "fairwatt FWH101 x"}, "out"),
             (["DOWN"], {}, "out"),
             (["IDLE", "NOT_RESPONDING"], {}, "out"),
