@@ -117,7 +117,7 @@ def _decide(
         parsed = jobdesc.parse(fields, exc_known=record is None or "exc_nodes" in job)
         on_gpus = bool(wanted(parsed.request))
         if not on_gpus:
-            rules = tuple(rule for rule in rules if rule.spec.cpu_jobs)
+            rules = _without_gpus(parsed.request, rules)
         if all(rule.mode == "off" for rule in rules):
             return _respelt(parsed, spelling, record)
         site = _usable(policy)
@@ -133,6 +133,12 @@ def _decide(
         return _malformed(error, _mode_of_malformed(policy))
     verdict = _judged(parsed, fields, rules, site, spelling)
     return verdict if record is not None else _commented(verdict, fields)
+
+
+def _without_gpus(request: JobRequest, rules: tuple[ActiveRule, ...]) -> tuple[ActiveRule, ...]:
+    """The rules that concern a job which asks for no GPU."""
+    whole = request.exclusive
+    return tuple(rule for rule in rules if rule.spec.cpu_jobs or (whole and rule.spec.whole_nodes))
 
 
 def _watching(policy: Policy, job: jobdesc.Fields) -> tuple[ActiveRule, ...]:

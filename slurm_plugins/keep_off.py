@@ -11,6 +11,7 @@ from collections.abc import Callable
 import msgspec
 
 from fairwatt.core.records import JobRequest
+from fairwatt.slurm_plugins.demand import wanted
 from fairwatt.slurm_plugins.site import Site
 
 __all__ = ["nodes_with", "without"]
@@ -26,7 +27,7 @@ def nodes_with(request: JobRequest, site: Site, unwanted: Callable[[str | None],
 
 
 def without(request: JobRequest, site: Site, nodes: str) -> JobRequest | None:
-    """The request less these nodes; None: that is not possible, or leaves no GPU.
+    """The request less these nodes; None: that cannot be, or leaves no GPU, or nothing, to it.
 
     A change of a pending job cannot add to a list that it does not know, and excluding a node
     that the job requires is an error to Slurm.
@@ -35,4 +36,5 @@ def without(request: JobRequest, site: Site, nodes: str) -> JobRequest | None:
     if request.req_nodes or not request.exc_known or len(excluded) > MAX_NODE_LIST_BYTES:
         return None
     changed = msgspec.structs.replace(request, exc_nodes=excluded)
-    return changed if site.pool(changed).types else None
+    pool = site.pool(changed)
+    return changed if (pool.types if wanted(request) else len(pool)) else None

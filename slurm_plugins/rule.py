@@ -72,6 +72,7 @@ class RuleSpec:
         mode: the mode where the policy file gives none.
         fail: what an error in the rule means for the job: it goes on, or is refused.
         cpu_jobs: whether jobs without GPUs are judged too.
+        whole_nodes: whether of these at least those are that take whole nodes, GPUs included.
         watches: a change of a pending job is judged if it touches one of these parts.
         messages: all that it may say.
     """
@@ -83,6 +84,7 @@ class RuleSpec:
     mode: Mode = "off"
     fail: Fail = "open"
     cpu_jobs: bool = False
+    whole_nodes: bool = False
     watches: frozenset[Aspect] = field(default=frozenset({"gpus", "place"}))
     messages: tuple[Message, ...] = ()
 

@@ -109,7 +109,8 @@ def job_fields(flags: Sequence[str]) -> dict[str, str | int | float]:
         click.UsageError: a flag lacks its value, or a number is none.
         GrammarError: --nodes, --time or an amount of memory cannot be read.
     """
-    given = _parser.make_context("sbatch", list(flags)).params
+    known = [flag for flag in flags if not flag.startswith("--exclusive=")]  # no whole nodes
+    given = _parser.make_context("sbatch", known).params
     fields: dict[str, str | int | float] = {**_tres(given), **_memory(given)}
     for name in _COUNTS:
         if given[name] is not None:

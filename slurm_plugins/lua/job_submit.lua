@@ -351,7 +351,12 @@ local function implies_gpu(job_desc)
   return type(tasks) == "number" and tasks > 0 and tasks < NO_VAL_16
 end
 
--- For the same reason such a pending job shows its GPUs only in what it was counted for.
+-- A job that takes whole nodes (--exclusive) gets all GPUs of theirs, though it names none.
+local function takes_whole_nodes(job_desc)
+  return job_desc.shared == 0
+end
+
+-- A pending job of --ntasks-per-gpu shows its GPUs only in what it was counted for.
 local function read_counted(job_rec, copy)
   if mentions_gpu(copy) then return end
   local counted = job_rec.tres_fmt_req_str
@@ -687,6 +692,7 @@ end
 local function on_submit(job_desc)
   local job = read_tres(job_desc)
   local concerned = settings.jobs == "all" or mentions_gpu(job) or implies_gpu(job_desc)
+    or takes_whole_nodes(job_desc)
   if read_parts(job_desc, job) then concerned = true end
   if not concerned then return SUCCESS end
   read_rest(job_desc, job)

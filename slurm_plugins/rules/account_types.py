@@ -11,7 +11,8 @@ rather than too little.
 
 A forbidden type is refused with those that are allowed; the rules that choose a type choose an
 allowed one. An untyped request, which Slurm would give any type, gets the one whole type that
-is allowed, or the nodes with others are excluded, or it is refused.
+is allowed, or the nodes with others are excluded, or it is refused. A job with `--exclusive` gets
+all GPUs of its nodes whatever it asks for: nodes with a forbidden one are excluded.
 """
 
 from __future__ import annotations
@@ -63,6 +64,21 @@ FW705 = Message(
     "Name a type that your account may use.",
 )
 
+FW706 = Message(
+    "FW706",
+    "Whole nodes kept off other types",
+    "--exclusive takes all GPUs of its nodes: those with types that account {account} may not use "
+    "are left out ({nodes})",
+    "Nothing to do.",
+)
+FW707 = Message(
+    "FW707",
+    "Whole nodes with a forbidden type",
+    "--exclusive takes all GPUs of its nodes, and {where} has types that account {account} may "
+    "not use; leave it out, or exclude these nodes: -x {nodes}",
+    "Ask for the GPUs, CPUs and memory that you need instead of whole nodes.",
+)
+
 EVERYONE = "*"
 
 
@@ -86,12 +102,13 @@ def account_types(
     request: JobRequest, site: Site, options: AccountTypesOptions | None = None
 ) -> Outcome:
     """Hold a job to the types of its account."""
-    if options is None or not options.accounts or not wanted(request):
+    if options is None or not options.accounts or not _may_hold_gpus(request, site):
         return Outcome(request)
     if request.account is None:
         if options.default == "allow":
             return Outcome(request)
-        return Outcome(request, rejection=FW702.note(asked=as_text(wanted(request))))
+        asked = as_text(wanted(request)) or "--exclusive"
+        return Outcome(request, rejection=FW702.note(asked=asked))
     words = _words(request.account, options)
     if words is None:
         return Outcome(request)
@@ -99,7 +116,30 @@ def account_types(
     barred = frozenset(type_ for type_ in site.types if type_ not in allowed)
     if not barred:
         return Outcome(request)
-    return _held(request, site, barred)
+    held = _held(request, site, barred)
+    if held.rejection is not None or not request.exclusive:
+        return held
+    return _whole_held(held, site, barred)
+
+
+def _may_hold_gpus(request: JobRequest, site: Site) -> bool:
+    """Whether a job asks for GPUs, or gets those of its nodes because it takes these whole."""
+    return bool(wanted(request)) or (request.exclusive and bool(site.pool(request).types))
+
+
+def _whole_held(held: Outcome, site: Site, barred: frozenset[str | None]) -> Outcome:
+    """Keep a job that takes whole nodes off those with any forbidden GPU."""
+    request = held.request
+    nodes = nodes_with(request, site, barred.__contains__)
+    if not nodes:
+        return held
+    kept = without(request, site, nodes)
+    if kept is None:
+        where = site.where(request)
+        told = FW707.note(where=where, account=request.account, nodes=nodes)
+        return Outcome(request, rejection=told)
+    told = FW706.note(account=request.account, nodes=nodes)
+    return Outcome(kept, (*held.notes, told))
 
 
 def _words(account: str, options: AccountTypesOptions) -> tuple[str, ...] | None:
@@ -179,6 +219,7 @@ RULE = RuleSpec(
     options=AccountTypesOptions,
     mode="enforce",
     fail="closed",
+    whole_nodes=True,
     watches=frozenset({"gpus", "place", "owner"}),
-    messages=(FW701, FW702, FW703, FW704, FW705),
+    messages=(FW701, FW702, FW703, FW704, FW705, FW706, FW707),
 )

@@ -68,6 +68,7 @@ def interactive_limits(request: JobRequest, site: Site, options: InteractiveOpti
     refusal = (
         _misplaced(request, site, options)
         or _too_many_gpus(request, options)
+        or _too_whole(request, site, options)
         or _too_many_nodes(request, options)
     )
     if refusal is not None:
@@ -89,6 +90,17 @@ def _too_many_gpus(request: JobRequest, options: InteractiveOptions) -> Note | N
     if options.max_gpus is None or count <= options.max_gpus:
         return None
     return FW611.note(asked=as_text(asks), limit=f"at most {counted(options.max_gpus, 'GPU')}")
+
+
+def _too_whole(request: JobRequest, site: Site, options: InteractiveOptions) -> Note | None:
+    """A job that takes whole nodes has all their GPUs, whatever it asks for."""
+    if options.max_gpus is None or not request.exclusive:
+        return None
+    count = site.pool(request).most(None) * least_nodes(request)
+    if count <= options.max_gpus:
+        return None
+    asked = f"--exclusive takes all GPUs of its nodes, here up to {count}"
+    return FW611.note(asked=asked, limit=f"at most {counted(options.max_gpus, 'GPU')}")
 
 
 def _too_many_nodes(request: JobRequest, options: InteractiveOptions) -> Note | None:

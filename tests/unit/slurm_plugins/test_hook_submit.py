@@ -30,6 +30,12 @@ def test_a_request_by_memory_is_rewritten_in_the_spelling_of_the_server(tmp_path
     ]
 
 
+@pytest.mark.parametrize(("shared", "asked"), [(0, 1), (1, 0), (2, 0), (65534, 0)])
+def test_a_job_that_takes_whole_nodes_is_judged_for_it_gets_their_gpus(hook, far, shared, asked):
+    hook.submit({"shared": shared, "partition": "gpu", "std_in": "/dev/null"}, {})
+    assert len(far.lines) == asked
+
+
 CLIENTS = [
     ({"argc": 0, "name": "secret"}, "salloc", "salloc"),
     ({"argc": 2, "name": "interactive", "argv": ["secret", "-x"]}, "salloc", "salloc"),

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import pytest
+from msgspec.structs import replace
 
 from fairwatt.core.records import GpuAsk, JobRequest
 from fairwatt.slurm_plugins.engine import Policy, decide
@@ -55,6 +56,62 @@ def test_a_forbidden_type_is_refused_with_those_allowed():
 )
 def test_allowed_types(account, type_):
     assert account_types(ask(type_, account=account), DEMO, LISTS).rejection is None
+
+
+class TestWholeNodes:
+    """--exclusive gets every GPU of a node, asked for or not (live on 22.05, 24.11, 26.05)."""
+
+    def test_without_gpus_it_is_kept_off_nodes_with_forbidden_ones(self):
+        whole = JobRequest(account="physics", partition="all", exclusive=True)
+        out = account_types(whole, DEMO, LISTS)
+        assert (out.request.exc_nodes, out.rejection) == ("h01", None)
+        assert [(note.code, note.text) for note in out.notes] == [
+            (
+                "FW706",
+                "--exclusive takes all GPUs of its nodes: those with types that account physics "
+                "may not use are left out (h01)",
+            )
+        ]
+        assert account_types(out.request, DEMO, LISTS).notes == ()
+
+    @pytest.mark.parametrize("exclusive", [True, False])
+    def test_beside_an_allowed_type_of_the_same_node(self, exclusive):
+        known = site({"n1": ("gpu", {"a100": 2, "h100": 2}), "n2": ("gpu", {"a100": 4})}, "gpu")
+        request = ask("a100", account="physics", exclusive=exclusive)
+        out = account_types(request, known, LISTS)
+        assert out.request.exc_nodes == ("n1" if exclusive else None)
+
+    def test_on_a_forbidden_node_it_is_refused(self):
+        whole = JobRequest(account="physics", partition="gpu", req_nodes="h01", exclusive=True)
+        assert refused(account_types(whole, DEMO, LISTS)) == (
+            "FW707",
+            "--exclusive takes all GPUs of its nodes, and partition gpu on h01 has types that "
+            "account physics may not use; leave it out, or exclude these nodes: -x h01",
+        )
+
+    @pytest.mark.parametrize(
+        "request_",
+        [
+            JobRequest(account="physics", partition="all"),
+            JobRequest(account="physics", partition="mig", exclusive=True),
+            JobRequest(account="bio", partition="gpu", exc_nodes="gpu[01-02]", exclusive=True),
+        ],
+    )
+    def test_others_are_left_alone(self, request_):
+        assert account_types(request_, DEMO, LISTS).request.exc_nodes == request_.exc_nodes
+
+    def test_where_no_gpu_is_nothing_is_asked(self):
+        known = site({"c1": ("cpu", {}), "h1": ("gpu", {"h100": 8})}, "cpu")
+        whole = JobRequest(partition="cpu", exclusive=True)
+        strict = AccountTypesOptions(accounts={"physics": ("a100",)}, default="refuse")
+        assert account_types(whole, known, strict).rejection is None
+        assert refused(account_types(replace(whole, partition="gpu"), known, strict))[0] == "FW702"
+
+    def test_the_engine_asks_it_though_no_gpu_is_wanted(self):
+        policy = Policy(DEMO, (ActiveRule(RULE, "enforce", "closed", LISTS),))
+        job = {"account": "physics", "partition": "gpu", "shared": 0}
+        assert decide(job, policy).edits["exc_nodes"] == "h01"
+        assert decide({**job, "shared": 1}, policy).edits == {}
 
 
 def test_others_are_held_to_the_star():

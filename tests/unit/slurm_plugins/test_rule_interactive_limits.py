@@ -6,6 +6,7 @@ from __future__ import annotations
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from fairwatt.core.records import JobRequest
 from fairwatt.slurm_plugins.engine import decide
@@ -80,6 +81,18 @@ class TestLimits:
         assert out.rejection is not None
         assert out.rejection.code == code
         assert out.rejection.text.startswith(text)
+
+    def test_whole_nodes_bring_all_their_gpus(self):
+        """`srun --exclusive` got eight H100 where one was the limit."""
+        whole = JobRequest(kind="interactive", exclusive=True, partition="gpu")
+        out = interactive_limits(whole, SITE, OPTIONS)
+        assert out.rejection.code == "FW611"
+        assert out.rejection.text == (
+            "--exclusive takes all GPUs of its nodes, here up to 8: "
+            "an interactive job may have at most 2 GPUs; ask for less, or use sbatch"
+        )
+        shared = replace(whole, exclusive=False)
+        assert interactive_limits(shared, SITE, OPTIONS).rejection is None
 
     def test_where_to_go(self):
         out = judged("a100", 1, partition="big")
