@@ -5,23 +5,34 @@ from __future__ import annotations
 
 import os
 import signal
-import socket
 import subprocess
 import threading
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
 from itertools import pairwise
 from pathlib import Path
 
 import pytest
 
-from fairwatt.accounting.agent.segments import read_entries
-from fairwatt.core.events import Event, RunEnded, RunStarted, WindowClosed
-from fairwatt.core.segments import segment_numbers, segment_path
-from tests.lab.cluster import OneHostCluster
+from fairwatt.core.events import WindowClosed
 from tests.lab.hooks import PACKAGE_NODE_HOOKS
-from tests.lab.node_site import NodeJournal, NodeSite
+from tests.lab.node_jobs import (
+    answering,
+    awaited,
+    ended,
+    events,
+    flag,
+    flags,
+    full_disk,
+    known,
+    output,
+    run_of,
+    running,
+    seen,
+    starts,
+    submit,
+)
+from tests.lab.node_site import NodeSite
 from tests.lab.paths import temporary_root
 from tests.lab.sliced import DYNAMIC, sliced_cluster
 from tests.lab.system import HOST_RELEASE
@@ -43,55 +54,6 @@ def site(release: str) -> Iterator[NodeSite]:
         for node in AGENTS:
             running.start_agent(node)
         yield running
-
-
-def flags(site: NodeSite) -> Path:
-    """Where jobs write what they see and wait for what the test says; open to all users."""
-    return site.paths.root / "flags"
-
-
-def submit(site: NodeSite, *args: str, script: str, user: str = "ada") -> int:
-    done = site.sbatch([*args, f"--output={flags(site)}/%j.out"], script, user)
-    assert done.job_id is not None, done.stderr
-    return done.job_id
-
-
-def output(site: NodeSite, job_id: int) -> str:
-    return (flags(site) / f"{job_id}.out").read_text()
-
-
-def ended(site: NodeSite, *jobs: int) -> None:
-    """All jobs end well and no node is drained."""
-    for job_id in jobs:
-        assert site.wait_job(job_id, timeout_s=30) == ["COMPLETED"], output(site, job_id)
-    for node in site.nodes:
-        assert "drain" not in site.state(node)
-
-
-def running(site: NodeSite, job_id: int) -> None:
-    site.wait_job(job_id, ("RUNNING",), timeout_s=30)
-
-
-def events(site: OneHostCluster, node: str) -> list[Event]:
-    folder = site.nodes[node].spool_dir / "journal"
-    paths = [segment_path(folder, number) for number in segment_numbers(folder)]
-    return [entry.event for path in paths for entry in read_entries(path) if entry.event]
-
-
-def run_of(site: OneHostCluster, node: str, job_id: int) -> tuple[RunStarted, RunEnded]:
-    """The last word on the job's start, and its end, once they are in the journal."""
-
-    def look() -> tuple[RunStarted, RunEnded] | None:
-        mine = [e for e in events(site, node) if getattr(e, "job_id", None) == job_id]
-        starts = [e for e in mine if isinstance(e, RunStarted)]
-        ends = [e for e in mine if isinstance(e, RunEnded)]
-        return (starts[-1], ends[-1]) if starts and ends else None
-
-    return await_value(look, what=f"job {job_id} in {node}'s journal", timeout_s=15)
-
-
-def flag(site: NodeSite, name: str) -> Path:
-    return flags(site) / name
 
 
 def test_hooks_beside_the_site_s_own(site: NodeSite) -> None:
@@ -155,11 +117,6 @@ def test_j16_steps_with_whole_gpus_keep_what_slurm_set(site: NodeSite) -> None:
     assert "GPU-" not in output(site, ours)
     lines = [line.split() for line in output(site, ours).splitlines()]
     assert sorted(len(line[-1].split(",")) for line in lines) == [1, 1, 2]
-
-
-def seen(site: NodeSite, job_id: int) -> list[set[str]]:
-    lines = output(site, job_id).splitlines()
-    return [set(line[5:].split(",")) for line in lines if line.startswith("seen=")]
 
 
 def test_mig_tasks_see_their_own_instances(site: NodeSite) -> None:
@@ -276,15 +233,6 @@ def test_shards_are_accounted_exactly(site: NodeSite) -> None:
         assert abs(3 * parts[small] - parts[large]) <= 4
 
 
-def starts(site: NodeSite, node: str, job_id: int) -> list[RunStarted]:
-    found = [e for e in events(site, node) if isinstance(e, RunStarted)]
-    return [e for e in found if e.job_id == job_id]
-
-
-def known(start: RunStarted) -> bool:
-    return start.mapped_by == "slurmctld"
-
-
 def test_mps_is_accounted_by_percentage(site: NodeSite) -> None:
     """Where gres.conf has Count= without File=, slurmd tells the prolog 0: slurmctld is asked."""
     wait = HOLD.format(flag=flag(site, "mps"))
@@ -355,30 +303,6 @@ def test_disk_full_for_the_inbox_and_no_agent(site: NodeSite) -> None:
         awaited(journal, job_id, "No space left on device")
 
 
-def awaited(journal: NodeJournal, job_id: int, text: str) -> None:
-    await_value(
-        lambda: [line for line in journal.lines if f"job {job_id}: " in line and text in line],
-        what=f"{text!r} in the journal",
-        timeout_s=10,
-        detail=lambda: "\n".join(journal.lines),
-    )
-
-
-@contextmanager
-def full_disk(site: NodeSite, folder: Path) -> Iterator[None]:
-    """Lay a full file system over the folder, where the hooks of slurmd see it."""
-    folder.mkdir(exist_ok=True)
-    root = "" if site.release == HOST_RELEASE else str(site.paths.root / "system" / "root")
-    there = f"{root}{folder}"
-    done = site.inside("mount", "-t", "tmpfs", "-o", "size=4k,nr_inodes=8", "tmpfs", there)
-    assert done.returncode == 0, done.stderr
-    site.inside("dd", "if=/dev/zero", f"of={there}/fill", "bs=4k")
-    try:
-        yield
-    finally:
-        site.inside("umount", there)
-
-
 def test_j18_the_plugin_folder_is_removed(site: NodeSite) -> None:
     package = site.paths.etc / "node"
     package.rename(package.with_name("gone"))
@@ -438,34 +362,6 @@ def test_j22_what_slurm_does_when_a_prolog_fails(site: NodeSite) -> None:
     site.run(["scontrol", "update", "nodename=h01", "state=resume"], check=True)
     again = submit(site, "-w", "h01", "--gres=gpu:h100:1", script="true")
     ended(site, again)
-
-
-@contextmanager
-def answering(path: Path, answer: bytes) -> Iterator[None]:
-    """An agent's socket that says the same to everybody."""
-    path.unlink(missing_ok=True)
-    with socket.socket(socket.AF_UNIX) as server:
-        server.bind(str(path))
-        server.listen()
-
-        def serve() -> None:
-            while True:
-                try:
-                    peer, _ = server.accept()
-                except OSError:
-                    return
-                with peer:
-                    peer.recv(65_536)
-                    peer.sendall(answer)
-
-        thread = threading.Thread(target=serve)
-        thread.start()
-        try:
-            yield
-        finally:
-            server.shutdown(socket.SHUT_RDWR)
-            thread.join(5)
-    path.unlink(missing_ok=True)
 
 
 def test_detected_slices_are_known_by_uuid() -> None:

@@ -14,6 +14,8 @@ static nvmlReturn_t on_capable_board(struct call *call, const char *function, nv
     return ret == NVML_SUCCESS && !call->device->arch->mig ? NVML_ERROR_NOT_SUPPORTED : ret;
 }
 
+typedef nvmlReturn_t finder(const struct call *, unsigned, const struct profile **);
+
 static nvmlReturn_t find_kind(const struct call *call, unsigned kind, const struct profile **found)
 {
     if (kind >= NVML_GPU_INSTANCE_PROFILE_COUNT)
@@ -73,30 +75,29 @@ static nvmlReturn_t check_version(nvmlReturn_t ret, const nvmlGpuInstanceProfile
                ? NVML_ERROR_ARGUMENT_VERSION_MISMATCH : ret;
 }
 
-EXPORT nvmlReturn_t nvmlDeviceGetGpuInstanceProfileInfoV(nvmlDevice_t handle, unsigned kind,
-                                                         nvmlGpuInstanceProfileInfo_v2_t *info)
+static nvmlReturn_t give_profile(const char *function, nvmlDevice_t handle, finder *find,
+                                 unsigned key, nvmlGpuInstanceProfileInfo_v2_t *info)
 {
     struct call call;
     const struct profile *profile;
-    nvmlReturn_t ret = check_version(on_capable_board(&call, __func__, handle, info), info);
+    nvmlReturn_t ret = check_version(on_capable_board(&call, function, handle, info), info);
     if (ret == NVML_SUCCESS)
-        ret = find_kind(&call, kind, &profile);
+        ret = find(&call, key, &profile);
     if (ret == NVML_SUCCESS)
         describe(call.device, profile, info);
     return call_end(&call, ret);
 }
 
+EXPORT nvmlReturn_t nvmlDeviceGetGpuInstanceProfileInfoV(nvmlDevice_t handle, unsigned kind,
+                                                         nvmlGpuInstanceProfileInfo_v2_t *info)
+{
+    return give_profile(__func__, handle, find_kind, kind, info);
+}
+
 EXPORT nvmlReturn_t nvmlDeviceGetGpuInstanceProfileInfoByIdV(nvmlDevice_t handle, unsigned id,
                                                              nvmlGpuInstanceProfileInfo_v2_t *info)
 {
-    struct call call;
-    const struct profile *profile;
-    nvmlReturn_t ret = check_version(on_capable_board(&call, __func__, handle, info), info);
-    if (ret == NVML_SUCCESS)
-        ret = find_id(&call, id, &profile);
-    if (ret == NVML_SUCCESS)
-        describe(call.device, profile, info);
-    return call_end(&call, ret);
+    return give_profile(__func__, handle, find_id, id, info);
 }
 
 /* All legal places, taken or not, be the mode on or off; without a buffer only their count. */
