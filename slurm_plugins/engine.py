@@ -132,7 +132,7 @@ def _decide(
     except GrammarError as error:
         return _malformed(error, _mode_of_malformed(policy))
     verdict = _judged(parsed, fields, rules, site, spelling)
-    return verdict if record is not None else _commented(verdict, fields)
+    return verdict if record is not None else _commented(verdict, fields, rules)
 
 
 def _without_gpus(request: JobRequest, rules: tuple[ActiveRule, ...]) -> tuple[ActiveRule, ...]:
@@ -203,22 +203,30 @@ def _is_overlong(value: str | int) -> bool:
     return isinstance(value, str) and len(value) > MAX_EDIT_BYTES
 
 
-def _commented(decision: Decision, fields: jobdesc.Fields) -> Decision:
+def _commented(
+    decision: Decision, fields: jobdesc.Fields, rules: tuple[ActiveRule, ...]
+) -> Decision:
     """Add the record of the decision, unless the job has a comment of somebody else.
 
     Not in a modification: Slurm takes a user's change for an attempt on the comment, and
     denies it (22.05).
     """
     told = _told(decision.steps)
+    whole = fields.get("shared") == 0 and any(_holds_whole_nodes(rule) for rule in rules)
     comment = str(fields.get("admin_comment") or "")
     if (
         not decision.accepted
-        or not told
+        or not (told or whole)
         or not f"{comment}{COMMENT_PREFIX}".startswith(COMMENT_PREFIX)
     ):
         return decision
-    text = _comment(decision, told)
+    text = _comment(decision, told, whole=whole)
     return msgspec.structs.replace(decision, edits={**decision.edits, "admin_comment": text})
+
+
+def _holds_whole_nodes(rule: ActiveRule) -> bool:
+    """Whether a change of the job, too, must be judged as one of a job with whole nodes."""
+    return rule.spec.whole_nodes and rule.mode == "enforce" and _has_work(rule)
 
 
 def _told(steps: tuple[Step, ...]) -> list[tuple[Step, Note]]:
@@ -306,7 +314,7 @@ def _line(told: Note, step: Step | None = None) -> str:
     return f"fairwatt {told.code} ({step.mode}): {would}{told.text}"
 
 
-def _comment(decision: Decision, told: list[tuple[Step, Note]]) -> str:
+def _comment(decision: Decision, told: list[tuple[Step, Note]], *, whole: bool) -> str:
     """The decision for accounting in MAX_COMMENT_BYTES; notes that do not fit are left out."""
     notes = [(each.code, _in_mode(step) + each.text) for step, each in told]
     for kept in range(len(notes), -1, -1):
@@ -317,6 +325,8 @@ def _comment(decision: Decision, told: list[tuple[Step, Note]]) -> str:
             "given": shown(decision.given, 200),
             "notes": notes[:kept],
         }
+        if whole:
+            body["whole"] = 1  # jobdesc.WHOLE_MARK
         if decision.flavours:
             body["next"] = decision.flavours
         text = COMMENT_PREFIX + msgspec.json.encode(body).decode("ascii")

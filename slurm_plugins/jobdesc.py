@@ -30,6 +30,7 @@ from fairwatt.slurm_plugins.rule import Aspect
 
 __all__ = [
     "ASPECTS",
+    "WHOLE_MARK",
     "Fields",
     "Level",
     "Parsed",
@@ -120,6 +121,10 @@ _UNSET_32 = 4294967294
 _CLEARED = ("gres:", "gres/")
 """What `scontrol update Gres=` makes of a field (22.05)."""
 
+WHOLE_MARK = '"whole":1'
+"""In our admin comment: the job takes whole nodes, which Slurm does not show of a record. Users
+cannot write it: what they typed is in there with its quotes escaped."""
+
 MAX_GPU_ENTRIES = 16
 """Every entry is judged while slurmctld waits; no real request names so many types."""
 
@@ -143,7 +148,8 @@ def overlaid(job: Fields, record: Fields | None) -> Fields:
     if record is None:
         return job
     changes = {name: value for name, value in job.items() if _is_set(name, value)}
-    return {**record, **changes}
+    whole = {"shared": 0} if WHOLE_MARK in str(record.get("admin_comment", "")) else {}
+    return {**record, **whole, **changes}
 
 
 def changed_aspects(job: Fields) -> frozenset[Aspect]:
@@ -222,9 +228,9 @@ def _gpu_edits(before: Parsed, after: JobRequest, spelling: Spelling) -> dict[st
             items = _with_cpus(items, after.cpus_per_task)
         respelt = old and not server_reads(before.texts[level], spelling)
         if new != old or items != kept or respelt:
-            changed[LEVELS[level]] = format_request(
-                _replaced(items, new), spelling, per_task=per_task
-            )
+            text = format_request(_replaced(items, new), spelling, per_task=per_task)
+            if text != before.texts[level]:
+                changed[LEVELS[level]] = text
         # Slurm leaves what sbatch exported as it is when the updater changes the job's type, and
         # steps would ask for the old one; without a type they take what the job has.
         steps = _untyped(new) if after.flavours else new

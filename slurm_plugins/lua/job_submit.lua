@@ -356,6 +356,12 @@ local function takes_whole_nodes(job_desc)
   return job_desc.shared == 0
 end
 
+-- Of a job that is there Slurm does not show it; policyd has put it into our comment.
+local function is_marked_whole(job_rec)
+  local comment = job_rec.admin_comment
+  return type(comment) == "string" and comment:find('"whole":1', 1, true) ~= nil
+end
+
 -- A pending job of --ntasks-per-gpu shows its GPUs only in what it was counted for.
 local function read_counted(job_rec, copy)
   if mentions_gpu(copy) then return end
@@ -704,7 +710,8 @@ local function on_modify(job_desc, job_rec, _, uid)
   if uid == 0 then return SUCCESS end
   local job, record = read_tres(job_desc), read_tres(job_rec)
   read_counted(job_rec, record)
-  if settings.jobs == "gpu" and not mentions_gpu(job) and not mentions_gpu(record) then
+  if settings.jobs == "gpu" and not mentions_gpu(job) and not mentions_gpu(record)
+    and not is_marked_whole(job_rec) then
     return SUCCESS
   end
   read_rest(job_desc, job)

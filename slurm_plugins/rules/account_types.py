@@ -75,7 +75,7 @@ FW707 = Message(
     "FW707",
     "Whole nodes with a forbidden type",
     "--exclusive takes all GPUs of its nodes, and {where} has types that account {account} may "
-    "not use; leave it out, or exclude these nodes: -x {nodes}",
+    "not use; leave it out, or exclude these nodes with -x or ExcNodeList=: {nodes}",
     "Ask for the GPUs, CPUs and memory that you need instead of whole nodes.",
 )
 

@@ -147,3 +147,9 @@ class TestTimeLimit:
     def test_a_change_to_unlimited_concerns_the_time(self):
         assert jobdesc.changed_aspects({"time_limit": 4294967295}) == {"time"}
         assert jobdesc.changed_aspects({"time_limit": 4294967294}) == frozenset()
+
+
+def test_a_text_that_would_be_written_as_it_is_is_no_edit():
+    """Found by fuzzing: a count behind a comparison was written again and again."""
+    job = {"tres_per_task": "gpu:>=40G:1", "req_nodes": "no_such_node"}
+    assert decide(job, POLICY, spelling=Spelling.BARE).edits == {}

@@ -5,6 +5,8 @@ from __future__ import annotations
 
 import json
 
+import pytest
+
 from tests.fakes.job_desc import Hook
 
 PENDING = {"tres_per_node": "gres:gpu:a100:1", "partition": "gpu", "job_id": 7, "min_nodes": 1}
@@ -72,3 +74,15 @@ def test_a_change_of_a_job_with_implied_gpus_is_asked_about(hook, far):
     far.lines.clear()
     hook.modify({"partition": "mig"}, {"tres_fmt_req_str": "cpu=4,node=1"})
     assert far.lines == []
+
+
+@pytest.mark.parametrize(
+    ("comment", "asked"),
+    [('fairwatt:{"v":1,"whole":1}', 1), ('fairwatt:{"asked":"\\"whole\\":1"}', 0), (None, 0)],
+)
+def test_a_change_of_a_job_with_whole_nodes_is_judged_though_it_names_no_gpu(
+    hook, far, comment, asked
+):
+    record = {"partition": "gpu", "job_id": 7} | ({"admin_comment": comment} if comment else {})
+    hook.modify({"exc_nodes": ""}, record)
+    assert len(far.lines) == asked

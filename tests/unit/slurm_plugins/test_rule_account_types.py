@@ -86,7 +86,8 @@ class TestWholeNodes:
         assert refused(account_types(whole, DEMO, LISTS)) == (
             "FW707",
             "--exclusive takes all GPUs of its nodes, and partition gpu on h01 has types that "
-            "account physics may not use; leave it out, or exclude these nodes: -x h01",
+            "account physics may not use; leave it out, or exclude these nodes with -x or "
+            "ExcNodeList=: h01",
         )
 
     @pytest.mark.parametrize(
@@ -112,6 +113,24 @@ class TestWholeNodes:
         job = {"account": "physics", "partition": "gpu", "shared": 0}
         assert decide(job, policy).edits["exc_nodes"] == "h01"
         assert decide({**job, "shared": 1}, policy).edits == {}
+
+    def test_a_change_of_a_pending_job_is_held_to_it_too(self):
+        """Slurm shows no record's --exclusive: `scontrol update ExcNodeList=` undid the rule."""
+        policy = Policy(DEMO, (ActiveRule(RULE, "enforce", "closed", LISTS),))
+        submitted = {"account": "physics", "partition": "mig", "shared": 0}
+        comment = decide(submitted, policy).edits["admin_comment"]
+        record = {"job_id": 7, "account": "physics", "partition": "mig", "admin_comment": comment}
+        assert not decide({"partition": "gpu"}, policy, record=record).accepted
+        both = decide({"partition": "gpu", "exc_nodes": "h01"}, policy, record=record)
+        assert (both.accepted, both.edits) == (True, {})
+        cleared = decide({"partition": "gpu", "exc_nodes": ""}, policy, record=record)
+        assert cleared.edits == {"exc_nodes": "h01"}
+        plain = {**record, "admin_comment": 'fairwatt:{"asked":"\\"whole\\":1"}'}
+        assert decide({"partition": "gpu"}, policy, record=plain).accepted
+
+    def test_no_comment_where_no_account_has_a_list(self):
+        idle = Policy(DEMO, (ActiveRule(RULE, "enforce", "closed", AccountTypesOptions()),))
+        assert decide({"partition": "gpu", "shared": 0}, idle).edits == {}
 
 
 def test_others_are_held_to_the_star():
