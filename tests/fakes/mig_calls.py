@@ -7,10 +7,21 @@ from ctypes import byref, c_uint
 from types import ModuleType
 from typing import Any
 
-__all__ = ["gpu_instances", "mig_uuids", "orphans", "placement", "placements", "profile_id"]
+__all__ = [
+    "gpu_instances",
+    "make",
+    "mig_uuids",
+    "orphans",
+    "placement",
+    "placements",
+    "profile_id",
+    "where",
+]
 
 _MOST = 8
 """Instances of one profile on a board, places of one profile."""
+_WHOLE = {1: 0, 2: 1, 3: 2, 4: 3, 7: 4}
+"""NVML's number of the compute instance profile with so many slices."""
 
 
 def profile_id(nvml: ModuleType, gpu: Any, name: str) -> int:
@@ -35,6 +46,26 @@ def placements(nvml: ModuleType, gpu: Any, profile: int) -> list[tuple[int, int]
     count, room = c_uint(), (nvml.c_nvmlGpuInstancePlacement_t * _MOST)()
     nvml.nvmlDeviceGetGpuInstancePossiblePlacements(gpu, profile, room, byref(count))
     return [(place.start, place.size) for place in room[: count.value]]
+
+
+def make(
+    nvml: ModuleType, gpu: Any, name: str, start: int | None = None, size: int = 0
+) -> tuple[Any, Any]:
+    """Create a GPU instance and a compute instance of all of it; return both handles."""
+    profile = profile_id(nvml, gpu, name)
+    if start is None:
+        made = nvml.nvmlDeviceCreateGpuInstance(gpu, profile)
+    else:
+        made = nvml.nvmlDeviceCreateGpuInstanceWithPlacement(
+            gpu, profile, placement(nvml, start, size)
+        )
+    return made, nvml.nvmlGpuInstanceCreateComputeInstance(made, _WHOLE[int(name[0])])
+
+
+def where(nvml: ModuleType, made: Any) -> tuple[int, int, int]:
+    """Return the id, start and size of a GPU instance."""
+    info = nvml.nvmlGpuInstanceGetInfo(made)
+    return info.id, info.placement.start, info.placement.size
 
 
 def gpu_instances(nvml: ModuleType, gpu: Any, profile: int) -> list[Any]:

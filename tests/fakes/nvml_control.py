@@ -129,28 +129,6 @@ class FakeNvml(Conditions):
         """
         return self._at(None, lambda at_ms: [*_end_load(uuid, at_ms), f"remove-instance {uuid}"])
 
-    def add_gpu_instance(self, gpu_uuid: str, gi: int, start: int, profile: str) -> None:
-        """Add a GPU instance at a memory slice, without a compute instance: an orphan."""
-        self._say(f"gpu-instance {_word(gpu_uuid)} {gi} {start} {_word(profile)}")
-
-    def remove_gpu_instance(self, gpu_uuid: str, gi: int) -> None:
-        """Destroy a GPU instance that has no compute instance."""
-        self._say(f"remove-gpu-instance {_word(gpu_uuid)} {gi}")
-
-    def add_compute_instance(
-        self, gpu_uuid: str, gi: int, ci: int, uuid: str, slices: int, first_slice: int = 0
-    ) -> None:
-        """Add a compute instance of so many compute slices to a GPU instance: a MIG device."""
-        self._say(
-            f"compute-instance {_word(uuid)} {_word(gpu_uuid)} {gi} {ci} {first_slice} {slices}"
-        )
-
-    def remove_compute_instance(self, uuid: str) -> int:
-        """Destroy a compute instance, not its GPU instance; return the step its power ends."""
-        return self._at(
-            None, lambda at_ms: [*_end_load(uuid, at_ms), f"remove-compute-instance {uuid}"]
-        )
-
     def clear_instances(self, gpu_uuid: str) -> int:
         """Destroy all instances of a board, as a reboot does; return the step of their last power.
 

@@ -17,11 +17,12 @@ from tests.fakes.loaded import loaded_nvml
 from tests.fakes.machines import a100_node, empty_mig_node, h100_node, mig_node
 from tests.fakes.mig_calls import (
     gpu_instances,
+    make,
     mig_uuids,
     orphans,
-    placement,
     placements,
     profile_id,
+    where,
 )
 from tests.fakes.nvml_control import FakeNvml
 
@@ -36,24 +37,6 @@ def board(fake):
 @pytest.fixture
 def gpu(nvml, board):
     return nvml.nvmlDeviceGetHandleByIndex(0)
-
-
-def make(nvml, gpu, name, start=None, size=None):
-    """Create a GPU instance and a compute instance of all of it; return both handles."""
-    profile = profile_id(nvml, gpu, name)
-    if start is None:
-        made = nvml.nvmlDeviceCreateGpuInstance(gpu, profile)
-    else:
-        made = nvml.nvmlDeviceCreateGpuInstanceWithPlacement(
-            gpu, profile, placement(nvml, start, size)
-        )
-    kinds = {1: 0, 2: 1, 3: 2, 4: 3, 7: 4}
-    return made, nvml.nvmlGpuInstanceCreateComputeInstance(made, kinds[int(name[0])])
-
-
-def where(nvml, made):
-    info = nvml.nvmlGpuInstanceGetInfo(made)
-    return info.id, info.placement.start, info.placement.size
 
 
 def test_what_an_a100_offers(nvml, gpu):
