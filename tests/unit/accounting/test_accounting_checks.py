@@ -1,4 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
+"""What `fairwatt doctor` says of the accounting host, well and unwell."""
+
 from __future__ import annotations
 
 import time

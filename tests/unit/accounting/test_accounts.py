@@ -1,4 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
+"""Accounts, members and shares from sacctmgr's text into the store."""
+
 from __future__ import annotations
 
 import pytest

@@ -1,4 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
+"""Carbon per hour with the factor valid then, and factors as sites bring them."""
+
 from __future__ import annotations
 
 from datetime import UTC, datetime

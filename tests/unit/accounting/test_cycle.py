@@ -1,4 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
+"""The collector's cycle goes on whatever fails in it."""
+
 from __future__ import annotations
 
 import logging

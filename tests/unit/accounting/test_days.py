@@ -1,4 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
+"""Local days and hours where clocks change."""
+
 from __future__ import annotations
 
 import itertools

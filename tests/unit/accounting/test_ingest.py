@@ -1,4 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
+"""Events into the store: each once, a body whole or not at all."""
+
 from __future__ import annotations
 
 import msgspec

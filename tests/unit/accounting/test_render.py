@@ -1,4 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
+"""Tables as text: cells, widths, and text that would steer a terminal."""
+
 from __future__ import annotations
 
 import json

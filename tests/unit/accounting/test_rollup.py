@@ -1,4 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
+"""Sums per day and month by hand, and again without a change."""
+
 from __future__ import annotations
 
 import pytest

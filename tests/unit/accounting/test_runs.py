@@ -1,4 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
+"""One row a run, however often and in whatever order it is read."""
+
 from __future__ import annotations
 
 import pytest

@@ -1,4 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
+"""The store: its rights, its schema, readers beside the writer."""
+
 from __future__ import annotations
 
 import os

@@ -1,4 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
+"""Imports from Slurm: twice, interrupted, overlapping."""
+
 from __future__ import annotations
 
 import time

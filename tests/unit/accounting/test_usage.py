@@ -1,4 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
+"""What one run adds to a day."""
+
 from __future__ import annotations
 
 import itertools

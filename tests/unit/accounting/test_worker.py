@@ -1,4 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
+"""The gunicorn worker and clients that never end their request."""
+
 from __future__ import annotations
 
 import socket

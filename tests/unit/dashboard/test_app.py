@@ -1,4 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
+"""Headers and rights of every answer."""
+
 from __future__ import annotations
 
 import dataclasses

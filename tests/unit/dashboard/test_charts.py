@@ -1,4 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
+"""Charts as SVG: axes, proportions, names."""
+
 from __future__ import annotations
 
 import re

@@ -1,4 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
+"""`fairwatt demo` and `fairwatt dashboard` as commands."""
+
 from __future__ import annotations
 
 import json

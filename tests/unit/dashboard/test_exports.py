@@ -1,4 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
+"""CSV and JSON: formulas, numbers, unknown."""
+
 from __future__ import annotations
 
 import csv

@@ -1,4 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
+"""Who a visitor is, by persona and by the site's proxy."""
+
 from __future__ import annotations
 
 import pytest

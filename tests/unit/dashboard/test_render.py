@@ -1,4 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
+"""Values as people read them."""
+
 from __future__ import annotations
 
 from zoneinfo import ZoneInfo

@@ -1,4 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
+"""The invented year: always the same, and possible."""
+
 from __future__ import annotations
 
 import sqlite3

@@ -1,4 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
+"""The control file: torn lines, wrong lines, two writers."""
+
 from __future__ import annotations
 
 import fcntl

@@ -1,4 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
+"""What the fake boards say of themselves."""
+
 from __future__ import annotations
 
 import os

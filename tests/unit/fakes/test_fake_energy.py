@@ -1,4 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
+"""The fake counter against the integral of power, by hand."""
+
 from __future__ import annotations
 
 import tempfile

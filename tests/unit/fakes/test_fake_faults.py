@@ -1,4 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
+"""Lost boards, absent drivers, calls that hang."""
+
 from __future__ import annotations
 
 import signal

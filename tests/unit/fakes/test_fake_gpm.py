@@ -1,4 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
+"""GPM samples of the fake library."""
+
 from __future__ import annotations
 
 import pytest

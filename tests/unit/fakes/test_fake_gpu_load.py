@@ -1,4 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
+"""The program that plays a job's load."""
+
 from __future__ import annotations
 
 import shutil

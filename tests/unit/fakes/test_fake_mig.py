@@ -1,4 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
+"""MIG boards of the fake library as real ones show themselves."""
+
 from __future__ import annotations
 
 import pytest

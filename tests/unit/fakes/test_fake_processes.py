@@ -1,4 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
+"""Processes on fake boards and instances."""
+
 from __future__ import annotations
 
 import pytest

@@ -1,4 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
+"""Stores of a few runs that reports are computed from by hand."""
+
 from __future__ import annotations
 
 import pytest

@@ -1,4 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
+"""The department's report by hand."""
+
 from __future__ import annotations
 
 from datetime import date

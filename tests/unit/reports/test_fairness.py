@@ -1,4 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
+"""Measures of fairness against worked examples."""
+
 from __future__ import annotations
 
 import pytest

@@ -1,4 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
+"""How old the data is said to be."""
+
 from __future__ import annotations
 
 from fairwatt.accounting.reports.freshness import as_of_ts

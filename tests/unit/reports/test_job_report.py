@@ -1,4 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
+"""A job's report: facts, use, what was rewritten, energy."""
+
 from __future__ import annotations
 
 import pytest

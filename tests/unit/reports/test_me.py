@@ -1,4 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
+"""A researcher's own page: sums and the last jobs."""
+
 from __future__ import annotations
 
 from datetime import date

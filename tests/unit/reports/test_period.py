@@ -1,4 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
+"""Periods as texts, and days of 23 and 25 hours."""
+
 from __future__ import annotations
 
 from datetime import date

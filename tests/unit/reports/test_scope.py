@@ -1,4 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
+"""Who sees which runs."""
+
 from __future__ import annotations
 
 import dataclasses

@@ -1,4 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
+"""Quantiles of waiting times."""
+
 from __future__ import annotations
 
 from datetime import date

@@ -1,4 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
+"""Figures as sentences."""
+
 from __future__ import annotations
 
 import pytest
