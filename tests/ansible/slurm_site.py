@@ -14,6 +14,7 @@ from tests.ansible.node_files import File, Files, Link, mask, merged
 from tests.fakes.machines import FakeGpu, FakeInstance
 from tests.lab.devices import CAPS_MAJOR, NVIDIA_MAJOR
 from tests.lab.layout import NodeLayout, cap_minor
+from tests.lab.slurm_conf import ON_ONE_HOST
 
 __all__ = ["SITE_REFUSAL", "USER", "SlurmSite", "host_files"]
 
@@ -164,15 +165,7 @@ def _slurm_conf(site: SlurmSite) -> str:
         "SlurmctldPidFile": "/run/slurmctld.pid",
         "SlurmdPidFile": "/run/slurmd.pid",
         "MailProg": "/bin/true",
-        "MpiDefault": "none",
-        "ProctrackType": "proctrack/linuxproc",
-        "TaskPlugin": "task/none",
-        "SelectType": "select/cons_tres",
-        "SelectTypeParameters": "CR_Core_Memory",
-        "DefMemPerCPU": 1000,
-        "GresTypes": "gpu",
-        "SlurmdParameters": "config_overrides",  # the nodes claim more than the host has
-        "SchedulerParameters": "batch_sched_delay=0,sched_interval=1,bf_interval=1",
+        **ON_ONE_HOST,
         "ReturnToService": 2,
         "AccountingStorageType": "accounting_storage/slurmdbd",
         "AccountingStorageHost": site.accounting,

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""GPU entries of jobs, at random, for tests of what holds whatever is asked."""
+"""GPU entries and sizes of jobs, at random, for tests of what holds whatever is asked."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from fairwatt.core.records import GpuAsk
 
-__all__ = ["LEVELS", "gpu_asks"]
+__all__ = ["LEVELS", "gpu_asks", "sizes"]
 
 LEVELS = ("node", "job", "task", "socket")
 
@@ -29,3 +29,16 @@ def gpu_asks(
         count=st.integers(0, most),
     )
     return st.lists(entry, min_size=entries[0], max_size=entries[1]).map(tuple)
+
+
+def sizes(few: int, many: int, mem_mib: int) -> dict[str, st.SearchStrategy[int | None]]:
+    """Nodes up to `few`, tasks and CPUs up to `many`, memory, each perhaps not said."""
+    at_most = {
+        **dict.fromkeys(("ntasks_per_node", "min_nodes", "max_nodes"), st.integers(1, few)),
+        **dict.fromkeys(("num_tasks", "cpus_per_task", "cpus_per_gpu"), st.integers(1, many)),
+        **dict.fromkeys(("min_cpus", "min_cpus_per_node"), st.integers(1, many)),
+        **dict.fromkeys(
+            ("mem_per_node_mib", "mem_per_cpu_mib", "mem_per_gpu_mib"), st.integers(0, mem_mib)
+        ),
+    }
+    return {name: st.none() | numbers for name, numbers in at_most.items()}

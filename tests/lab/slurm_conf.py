@@ -11,6 +11,7 @@ from tests.lab.layout import NODES, PARTITIONS, NodeLayout, cap_minor
 from tests.lab.paths import Paths
 
 __all__ = [
+    "ON_ONE_HOST",
     "TYPED_TRES",
     "SlurmSettings",
     "cgroup_conf",
@@ -26,6 +27,20 @@ TYPED_TRES = (
     "gres/gpu:a100_1g.5gb",
     "gres/gpu:a100_3g.20gb",
 )
+
+
+ON_ONE_HOST: dict[str, object] = {
+    "MpiDefault": "none",
+    "ProctrackType": "proctrack/linuxproc",
+    "TaskPlugin": "task/none",
+    "SelectType": "select/cons_tres",
+    "SelectTypeParameters": "CR_Core_Memory",
+    "DefMemPerCPU": 1000,
+    "GresTypes": "gpu",
+    "SlurmdParameters": "config_overrides",  # the nodes claim more than the host has
+    "SchedulerParameters": "batch_sched_delay=0,sched_interval=1,bf_interval=1",
+}
+"""Jobs of many nodes that are one host, scheduled at once."""
 
 
 @dataclass(frozen=True)
@@ -80,15 +95,7 @@ def _places(settings: SlurmSettings) -> dict[str, object]:
 
 def _behaviour() -> dict[str, object]:
     return {
-        "MpiDefault": "none",
-        "ProctrackType": "proctrack/linuxproc",
-        "TaskPlugin": "task/none",
-        "SelectType": "select/cons_tres",
-        "SelectTypeParameters": "CR_Core_Memory",
-        "DefMemPerCPU": 1000,
-        "GresTypes": "gpu",
-        "SlurmdParameters": "config_overrides",  # the nodes claim more than the host has
-        "SchedulerParameters": "batch_sched_delay=0,sched_interval=1,bf_interval=1",
+        **ON_ONE_HOST,
         "PriorityType": "priority/multifactor",
         "PriorityDecayHalfLife": "1-0",
         "PriorityCalcPeriod": "00:01:00",

@@ -12,7 +12,7 @@ from fairwatt.core.records import GpuAsk, JobRequest
 from fairwatt.slurm_plugins.engine import decide
 from fairwatt.slurm_plugins.rules.satisfiable import RULE, SatisfiableOptions, satisfiable
 from fairwatt.slurm_plugins.site import Facts, Site
-from tests.fakes.gpu_asks import gpu_asks
+from tests.fakes.gpu_asks import gpu_asks, sizes
 from tests.fakes.sized_site import ask, only, sized
 
 SITE = sized()
@@ -291,26 +291,13 @@ def _forgetful(site: Site) -> Site:
 
 
 UNKNOWING = _forgetful(SITE)
-small = st.none() | st.integers(1, 9)
-many = st.none() | st.integers(1, 300)
-memory = st.none() | st.integers(0, 3000 * GB)
 requests = st.builds(
     JobRequest,
     gpus=gpu_asks([None, "a100", "h100", "a100_3g.20gb"]),
     partition=st.sampled_from([None, "gpu", "mig", "cpu", "gpu,big", "short"]),
     features=st.sampled_from([None, "a100", "ib", "bigmem", "x"]),
     req_nodes=st.sampled_from([None, None, "g1", "g[1-2]"]),
-    num_tasks=many,
-    ntasks_per_node=small,
-    min_nodes=small,
-    max_nodes=small,
-    cpus_per_task=many,
-    cpus_per_gpu=many,
-    min_cpus=many,
-    min_cpus_per_node=many,
-    mem_per_node_mib=memory,
-    mem_per_cpu_mib=memory,
-    mem_per_gpu_mib=memory,
+    **sizes(9, 300, 3000 * GB),
     time_limit_min=st.none() | st.integers(0, 10**6),
 )
 

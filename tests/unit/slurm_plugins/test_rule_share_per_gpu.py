@@ -14,7 +14,7 @@ from fairwatt.slurm_plugins.engine import decide
 from fairwatt.slurm_plugins.policy_file import parse_policy
 from fairwatt.slurm_plugins.rules.share_per_gpu import RULE, ShareOptions, share_per_gpu
 from fairwatt.slurm_plugins.size import cpus_in_all, gpus_in_all
-from tests.fakes.gpu_asks import gpu_asks
+from tests.fakes.gpu_asks import gpu_asks, sizes
 from tests.fakes.sized_site import ask, only, sized
 
 SITE = sized()
@@ -283,9 +283,6 @@ class TestEdits:
         assert share_per_gpu(ask("a100"), SITE, rule.options).request.mem_per_gpu_mib == 64000
 
 
-small = st.none() | st.integers(1, 5)
-many = st.none() | st.integers(1, 80)
-memory = st.none() | st.integers(0, 600 * GB)
 requests = st.builds(
     JobRequest,
     gpus=gpu_asks(
@@ -294,17 +291,7 @@ requests = st.builds(
     kind=st.sampled_from(["batch", "interactive", None]),
     job_id=st.sampled_from([None, None, 7]),
     partition=st.sampled_from([None, "mig", "big", "gpu,big"]),
-    num_tasks=many,
-    ntasks_per_node=small,
-    min_nodes=small,
-    max_nodes=small,
-    cpus_per_task=many,
-    cpus_per_gpu=many,
-    min_cpus=many,
-    min_cpus_per_node=many,
-    mem_per_node_mib=memory,
-    mem_per_cpu_mib=memory,
-    mem_per_gpu_mib=memory,
+    **sizes(5, 80, 600 * GB),
 )
 all_options = st.builds(
     ShareOptions,
