@@ -58,7 +58,9 @@ STRINGS = [
 ]
 SHORT = {"cpus_per_task", "ntasks_per_node", "ntasks_per_gpu", "pn_min_cpus", "shared", "requeue"}
 NUMBERS = {
-    **dict.fromkeys(["num_tasks", "min_nodes", "max_nodes", "time_limit", "time_min", "priority"], NO_VAL),
+    **dict.fromkeys(
+        ["num_tasks", "min_nodes", "max_nodes", "time_limit", "time_min", "priority"], NO_VAL
+    ),
     **dict.fromkeys(sorted(SHORT), NO_VAL_16),
     "min_cpus": 1,
     "begin_time": 0,

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """An invented site with CPUs, memory, features and limits, for the tests of rules that need them.
 
-| partition | nodes | limits |
+| partition | nodes | limits; time by default |
 |---|---|---|
-| gpu (default) | g1, g2 (4 a100, 64 CPUs, 500 GB), h1 (8 h100, 112 CPUs, 2 TB) | 1 day, default 10 min |
+| gpu (default) | g1, g2 (4 a100, 64 CPUs, 500 GB), h1 (8 h100, 112 CPUs, 2 TB) | 1 day; 10 min |
 | mig | m1 (7 a100_1g.5gb, 2 a100_3g.20gb, 32 CPUs, 250 GB) | 1 day |
 | short | g1, g2 | 2 h, 1 node |
 | long | h1 | accounts physics only |
