@@ -10,7 +10,24 @@ from sqlite_utils import Database
 
 __all__ = ["compact_runs"]
 
-# `old` is the former table run, by then renamed.
+_LETTERS = "0123456789ABCDEFGHJKMNPQRSTVWXYZ"
+_SHIFTS = range(60, -1, -5)
+
+# A SLUID is the number of Slurm's record in Crockford's base 32; functions of our own cannot be
+# in a view. Before 25.11 the numbers are small, and there are no SLUIDs.
+_SLUID = " || ".join(
+    [
+        "'s'",
+        *(f"substr('{_LETTERS}', ((r.record_id >> {shift}) & 31) + 1, 1)" for shift in _SHIFTS),
+    ]
+).replace("(r.record_id >> 60) & 31", "(r.record_id >> 60) & 15")
+_IS_INDEX = f"r.record_id BETWEEN 1 AND {2**48}"
+_IS_HET = "r.flags & (1 << 29)"
+_NUMBER = " | ".join(
+    f"((instr('{_LETTERS}', substr(r.sluid, {place}, 1)) - 1) << {shift})"
+    for place, shift in enumerate(_SHIFTS, start=2)
+)
+
 _STEPS = (
     "CREATE TABLE word (id INTEGER PRIMARY KEY, text TEXT NOT NULL UNIQUE) STRICT",
     """CREATE TABLE tres (
@@ -42,33 +59,35 @@ _STEPS = (
     """CREATE TABLE new_run (
         run_id INTEGER PRIMARY KEY,
         cluster_id INTEGER NOT NULL, job_id INTEGER NOT NULL, submit_ts INTEGER NOT NULL,
-        restart_cnt INTEGER NOT NULL, sluid TEXT, db_index INTEGER,
-        array_job_id INTEGER, array_task_id INTEGER, het_job_id INTEGER, het_offset INTEGER,
+        restart_cnt INTEGER NOT NULL, record_id INTEGER,
+        group_job_id INTEGER, group_index INTEGER,
         user_id INTEGER, uid INTEGER, account_id INTEGER, partition_id INTEGER, qos_id INTEGER,
-        name TEXT, state_id INTEGER NOT NULL, exit_code INTEGER, exit_signal INTEGER,
+        name TEXT, state_id INTEGER NOT NULL, exit_status INTEGER,
         eligible_off_s INTEGER, start_off_s INTEGER, end_ts INTEGER, elapsed_off_s INTEGER,
         suspended_s INTEGER, timelimit_min INTEGER, nnodes INTEGER, ncpus INTEGER,
         nodelist_id INTEGER, req_tres_id INTEGER, alloc_tres_id INTEGER,
         cpu_time_s INTEGER, slurm_energy_j INTEGER, decision TEXT, decision_id TEXT,
-        flags INTEGER NOT NULL DEFAULT 0, seeded INTEGER NOT NULL DEFAULT 0
+        flags INTEGER NOT NULL DEFAULT 0
     ) STRICT""",
-    """INSERT INTO new_run
+    f"""INSERT INTO new_run
         SELECT run_id, (SELECT id FROM word WHERE text = r.cluster), job_id, submit_ts,
-            restart_cnt, sluid, iif(sluid IS NULL, db_index, NULL),
-            array_job_id, array_task_id, het_job_id, het_offset,
+            restart_cnt, iif(length(sluid) = 14, {_NUMBER}, db_index),
+            coalesce(het_job_id, array_job_id), coalesce(het_offset, array_task_id),
             (SELECT id FROM word WHERE text = r.user), uid,
             (SELECT id FROM word WHERE text = r.account),
             (SELECT id FROM word WHERE text = r.partition),
             (SELECT id FROM word WHERE text = r.qos),
-            name, (SELECT id FROM word WHERE text = r.state), exit_code, exit_signal,
+            name, (SELECT id FROM word WHERE text = r.state),
+            exit_code | (coalesce(exit_signal, 0) << 8),
             eligible_ts - submit_ts, start_ts - submit_ts, end_ts,
             iif(start_ts IS NULL, NULL, elapsed_s - coalesce(end_ts - start_ts, 0)),
             suspended_s, timelimit_s / 60, nnodes, ncpus,
             (SELECT id FROM word WHERE text = r.nodelist),
             (SELECT id FROM tres WHERE text = r.req_tres),
             (SELECT id FROM tres WHERE text = r.alloc_tres),
-            cpu_time_s, slurm_energy_j, decision, decision_id, flags & ~56, origin = 'seed'
-        FROM job_run r ORDER BY run_id""",
+            cpu_time_s, slurm_energy_j, decision, decision_id,
+            (flags & ~56) | ((het_job_id IS NOT NULL) << 29) | ((origin = 'seed') << 30)
+        FROM job_run r ORDER BY run_id""",  # noqa: S608
     # Without foreign keys for this transaction: else all that hangs on the runs would go too.
     "DROP TABLE job_run",
     "ALTER TABLE new_run RENAME TO job_run",
@@ -77,11 +96,15 @@ _STEPS = (
     "CREATE INDEX run_user ON job_run (user_id, submit_ts)",
     "CREATE INDEX run_account ON job_run (account_id, end_ts)",
     "CREATE INDEX run_decision ON job_run (decision_id) WHERE decision_id IS NOT NULL",
-    """CREATE VIEW run AS
-        SELECT r.run_id, c.text AS cluster, r.job_id, r.submit_ts, r.restart_cnt, r.sluid,
-            r.array_job_id, r.array_task_id, r.het_job_id, r.het_offset,
+    f"""CREATE VIEW run AS
+        SELECT r.run_id, c.text AS cluster, r.job_id, r.submit_ts, r.restart_cnt,
+            iif({_IS_INDEX}, NULL, {_SLUID}) AS sluid,
+            iif({_IS_HET}, NULL, r.group_job_id) AS array_job_id,
+            iif({_IS_HET}, NULL, r.group_index) AS array_task_id,
+            iif({_IS_HET}, r.group_job_id, NULL) AS het_job_id,
+            iif({_IS_HET}, r.group_index, NULL) AS het_offset,
             u.text AS user, r.uid, a.text AS account, p.text AS partition, q.text AS qos, r.name,
-            s.text AS state, r.exit_code, r.exit_signal,
+            s.text AS state, r.exit_status & 255 AS exit_code, r.exit_status >> 8 AS exit_signal,
             r.submit_ts + r.eligible_off_s AS eligible_ts,
             r.submit_ts + r.start_off_s AS start_ts, r.end_ts,
             r.elapsed_off_s + coalesce(r.end_ts - r.submit_ts - r.start_off_s, 0) AS elapsed_s,
@@ -91,8 +114,10 @@ _STEPS = (
             CASE WHEN r.alloc_tres_id IS NOT NULL THEN g.gpu_milli
                  WHEN coalesce(w.flags, 0) & 8 THEN NULL ELSE 0 END AS gpu_milli,
             r.cpu_time_s, r.slurm_energy_j, r.decision,
-            iif(r.seeded, 'seed', 'slurm') AS origin, r.db_index,
-            r.flags | iif(r.alloc_tres_id IS NULL, coalesce(w.flags, 0) & 8, g.flags) AS flags,
+            iif(r.flags & (1 << 30), 'seed', 'slurm') AS origin,
+            iif({_IS_INDEX}, r.record_id, NULL) AS db_index,
+            (r.flags & ((1 << 29) - 1))
+                | iif(r.alloc_tres_id IS NULL, coalesce(w.flags, 0) & 8, g.flags) AS flags,
             r.decision_id
         FROM job_run r
         LEFT JOIN word c ON c.id = r.cluster_id
@@ -103,7 +128,7 @@ _STEPS = (
         LEFT JOIN word s ON s.id = r.state_id
         LEFT JOIN word n ON n.id = r.nodelist_id
         LEFT JOIN tres w ON w.id = r.req_tres_id
-        LEFT JOIN tres g ON g.id = r.alloc_tres_id""",
+        LEFT JOIN tres g ON g.id = r.alloc_tres_id""",  # noqa: S608
     """CREATE VIEW run_gpu AS
         SELECT r.run_id, g.gpu_type, g.count, g.milli
         FROM job_run r JOIN tres_gpu g ON g.tres_id = r.alloc_tres_id""",

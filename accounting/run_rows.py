@@ -9,29 +9,34 @@ from __future__ import annotations
 import sqlite3
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any
 
 import msgspec
 
 from fairwatt.accounting.quality import RunFlag
+from fairwatt.accounting.sacct_columns import Columns
 from fairwatt.core.catalogue import Catalogue
 from fairwatt.core.errors import GrammarError
-from fairwatt.core.records import Run
 from fairwatt.core.tres import parse_tres
 
-__all__ = ["COLUMNS", "GpuPart", "Row", "gpu_parts", "rows_of"]
+__all__ = ["COLUMNS", "SEED_BIT", "GpuPart", "Row", "Texts", "gpu_parts", "rows_of"]
 
 COLUMNS = (
-    *("cluster_id", "job_id", "submit_ts", "sluid", "db_index"),
-    *("array_job_id", "array_task_id", "het_job_id", "het_offset"),
+    *("cluster_id", "job_id", "submit_ts", "record_id"),
+    *("group_job_id", "group_index"),
     *("user_id", "uid", "account_id", "partition_id", "qos_id", "name"),
-    *("state_id", "exit_code", "exit_signal"),
+    *("state_id", "exit_status"),
     *("eligible_off_s", "start_off_s", "end_ts", "elapsed_off_s", "suspended_s"),
     *("timelimit_min", "nnodes", "ncpus", "nodelist_id", "req_tres_id", "alloc_tres_id"),
     *("cpu_time_s", "slurm_energy_j", "decision", "decision_id", "flags", "restart_cnt"),
 )
 """The columns of job_run that an import writes; restart_cnt is last, as other runs decide it."""
 
+HET_BIT, SEED_BIT = 1 << 29, 1 << 30
+"""In job_run.flags beside those of RunFlag: the group is a heterogeneous job; invented."""
+
+CODE_BITS, MAX_CODE = 8, 255
 UNTYPED = "untyped"
 WHOLE_MILLI = 1000
 
@@ -52,32 +57,44 @@ class GpuPart:
     milli: int | None
 
 
-def rows_of(
-    connection: sqlite3.Connection, runs: Sequence[Run], catalogue: Catalogue
-) -> tuple[list[Row], list[int]]:
-    """Return the runs as rows of job_run, and the TRES that mean something else than before.
+class Texts:
+    """Numbers of the texts in runs; new ones are written.
 
-    Texts that are new are written. Runs in the caller's transaction, and is only good in it.
+    Good for one transaction, and for the next ones while none is rolled back.
+
+    Attributes:
+        restated: numbers of the TRES that mean something else than before, since the catalogue
+            has changed.
     """
-    if not runs:
-        return [], []
-    words, tres = _Words(connection), _TresTexts(connection, catalogue)
-    told: Any = Run._make(zip(*runs, strict=True))  # whose fields are columns
+
+    def __init__(self, connection: sqlite3.Connection, catalogue: Catalogue) -> None:
+        self.words = _Words(connection)
+        self.tres = _TresTexts(connection, catalogue)
+        self.restated = self.tres.restated
+
+
+def rows_of(told: Columns, texts: Texts) -> list[Row]:
+    """Return the runs as rows of job_run. Runs in the caller's transaction."""
+    words, tres, submit = texts.words.of, texts.tres.of, told["submit_ts"]
+    decisions = told["decision"]
     columns: tuple[Sequence[Any], ...] = (
-        words.of(told.cluster), told.job_id, told.submit_ts, told.sluid, told.db_index,
-        told.array_job_id, told.array_task_id, told.het_job_id, told.het_offset,
-        words.of(told.user), told.uid, words.of(told.account), words.of(told.partition),
-        words.of(told.qos), told.name, words.of(told.state), told.exit_code, told.exit_signal,
-        list(map(_distance, told.eligible_ts, told.submit_ts)),
-        list(map(_distance, told.start_ts, told.submit_ts)), told.end_ts,
-        list(map(_elapsed_off, told.elapsed_s, told.start_ts, told.end_ts)), told.suspended_s,
-        [None if limit_s is None else limit_s // 60 for limit_s in told.timelimit_s],
-        told.nnodes, told.ncpus, words.of(told.nodelist),
-        tres.of(told.req_tres), tres.of(told.alloc_tres), told.cpu_time_s, told.slurm_energy_j,
-        told.decision, list(map(_decision_id, told.decision)), told.flags,
-        [count or 0 for count in told.restart_cnt],
+        words(told["cluster"]), told["job_id"], submit, told["record_id"],
+        *_groups(told),
+        words(told["user"]), told["uid"], words(told["account"]), words(told["partition"]),
+        words(told["qos"]), told["name"], words(told["state"]),
+        list(map(_exit_status, told["exit_code"], told["exit_signal"])),
+        _distances(told["eligible_ts"], submit), _distances(told["start_ts"], submit),
+        told["end_ts"],
+        list(map(_elapsed_off, told["elapsed_s"], told["start_ts"], told["end_ts"])),
+        told["suspended_s"],
+        [None if limit_s is None else limit_s // 60 for limit_s in told["timelimit_s"]],
+        told["nnodes"], told["ncpus"], words(told["nodelist"]),
+        tres(told["req_tres"]), tres(told["alloc_tres"]), told["cpu_time_s"],
+        told["slurm_energy_j"], decisions,
+        list(map(_decision_id, decisions)) if any(decisions) else decisions, _flags(told),
+        [count or 0 for count in told["restart_cnt"]],
     )  # fmt: skip
-    return list(zip(*columns, strict=True)), tres.restated
+    return list(zip(*columns, strict=True))
 
 
 def gpu_parts(alloc_tres: str | None, catalogue: Catalogue) -> tuple[list[GpuPart], RunFlag]:
@@ -104,7 +121,7 @@ class _Words(dict[str | None, int | None]):
         super().__init__({None: None})
         self._connection = connection
 
-    def of(self, texts: Any) -> list[int | None]:  # noqa: ANN401 - a column of a Run of columns
+    def of(self, texts: Iterable[str | None]) -> list[int | None]:
         return list(map(self.__getitem__, texts))
 
     def __missing__(self, text: str) -> int:
@@ -128,7 +145,7 @@ class _TresTexts(dict[str | None, int | None]):
         self._catalogue = catalogue
         self.restated: list[int] = []
 
-    def of(self, texts: Any) -> list[int | None]:  # noqa: ANN401 - a column of a Run of columns
+    def of(self, texts: Iterable[str | None]) -> list[int | None]:
         return list(map(self.__getitem__, texts))
 
     def __missing__(self, text: str) -> int:
@@ -172,8 +189,41 @@ def _mem_mib(text: str) -> int | None:
     return None if mem_bytes is None else mem_bytes // 2**20
 
 
-def _distance(ts: int | None, from_ts: int) -> int | None:
-    return None if ts is None else ts - from_ts
+def _groups(told: Columns) -> tuple[Sequence[int | None], Sequence[int | None]]:
+    """The job and the place in it, of an array's task or a heterogeneous job's part."""
+    if not any(told["het_job_id"]):
+        return told["array_job_id"], told["array_task_id"]
+    return (
+        [
+            het or array
+            for het, array in zip(told["het_job_id"], told["array_job_id"], strict=True)
+        ],
+        [
+            task if het is None else offset
+            for het, task, offset in zip(
+                told["het_job_id"], told["array_task_id"], told["het_offset"], strict=True
+            )
+        ],
+    )
+
+
+def _flags(told: Columns) -> Sequence[int]:
+    if not any(told["het_job_id"]):
+        return told["flags"]
+    pairs = zip(told["flags"], told["het_job_id"], strict=True)
+    return [flags if het is None else flags | HET_BIT for flags, het in pairs]
+
+
+@lru_cache(maxsize=4096)
+def _exit_status(code: int | None, signal: int | None) -> int | None:
+    return None if code is None or code > MAX_CODE else code | (signal or 0) << CODE_BITS
+
+
+def _distances(times: Sequence[int | None], submits: Sequence[int]) -> list[int | None]:
+    return [
+        None if ts is None else ts - submit_ts
+        for ts, submit_ts in zip(times, submits, strict=True)
+    ]
 
 
 def _elapsed_off(elapsed_s: int | None, start_ts: int | None, end_ts: int | None) -> int | None:

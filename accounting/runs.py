@@ -6,13 +6,15 @@ from __future__ import annotations
 import json
 import sqlite3
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import compress
 from typing import Any
 from zoneinfo import ZoneInfo
 
 from fairwatt.accounting.days import days_between
-from fairwatt.accounting.run_rows import COLUMNS, GpuPart, Row, gpu_parts, rows_of
+from fairwatt.accounting.run_rows import COLUMNS, SEED_BIT, GpuPart, Row, Texts, gpu_parts, rows_of
+from fairwatt.accounting.sacct_columns import Columns
 from fairwatt.core.catalogue import Catalogue
 from fairwatt.core.records import Run
 
@@ -24,6 +26,7 @@ __all__ = [
     "lowered_restarts",
     "mark_days",
     "rank_restarts",
+    "upsert_columns",
     "upsert_runs",
 ]
 
@@ -33,7 +36,6 @@ REQUEUE_GAP_S = 300
 _NAMES = ", ".join(COLUMNS)
 _MARKS = ", ".join("?" * len(COLUMNS))
 _INSERT = f"INSERT INTO job_run ({_NAMES}) VALUES ({_MARKS})"  # noqa: S608
-_SEED = f"INSERT INTO job_run ({_NAMES}, seeded) VALUES ({_MARKS}, 1)"  # noqa: S608
 _UPDATE = (
     f"UPDATE job_run SET {', '.join(f'{name} = ?' for name in COLUMNS)}"  # noqa: S608
     " WHERE run_id = ?"
@@ -68,32 +70,40 @@ def upsert_runs(
 
     Runs in the caller's transaction. A row that says nothing new changes nothing.
     """
-    told = list(runs)
-    rows, restated = rows_of(connection, told, catalogue)
-    keys: list[_Key] = [(row[_CLUSTER], row[_JOB]) for row in rows]
-    known = _rows_by_job(connection, {key[1] for key in keys})
+    return upsert_columns(
+        connection, _by_column(list(runs)), Texts(connection, catalogue), zone, now_ts
+    )
+
+
+def upsert_columns(
+    connection: sqlite3.Connection, told: Columns, texts: Texts, zone: ZoneInfo, now_ts: int
+) -> Changes:
+    """As `upsert_runs`, for runs by column: a third of the time, where there are many."""
+    rows = rows_of(told, texts)
+    spans = _spans_of(connection, texts.restated, now_ts)
+    texts.restated.clear()
+    known = _rows_by_job(connection, set(told["job_id"]))
+    # What the store does not know, and what is told once, needs no thought.
+    keys = [(row[_CLUSTER], row[_JOB]) for row in rows]
     times = Counter(keys)
-    fresh: list[Row] = []
-    spans: list[_Span] = _spans_of(connection, restated, now_ts)
-    jobs: set[int] = set()
-    changed = 0
-    for run, row, key in zip(told, rows, keys, strict=True):
-        if times[key] == 1 and key not in known:
-            fresh.append(row)
-            old_spans: list[_Span] = []
-        elif any(old[:-1] == row[:-1] for old in known.get(key, ())):
-            continue
-        else:
-            found = _write_one(connection, run, row, now_ts)
-            if found is None:
-                continue
-            old_spans = found
-        spans += [*old_spans, *_span(run.start_ts, run.end_ts, now_ts)]
-        jobs.add(run.job_id)
-        changed += 1
+    is_new = [times[key] == 1 and key not in known for key in keys]
+    fresh = list(compress(rows, is_new))
     connection.executemany(_INSERT, fresh)
+    jobs = set(compress(told["job_id"], is_new))
+    spans += _spans(compress(told["start_ts"], is_new), compress(told["end_ts"], is_new), now_ts)
+    changed = len(fresh)
+    for number, new in enumerate(is_new):
+        row = rows[number]
+        if new or any(old[:-1] == row[:-1] for old in known.get(keys[number], ())):
+            continue
+        old_spans = _write_one(connection, row, told["restart_cnt"][number], now_ts)
+        if old_spans is not None:
+            spans += old_spans
+            spans += _spans([told["start_ts"][number]], [told["end_ts"][number]], now_ts)
+            jobs.add(row[_JOB])
+            changed += 1
     _mark(connection, spans, jobs, zone)
-    return Changes(len(told), changed)
+    return Changes(len(rows), changed)
 
 
 def insert_runs(
@@ -103,8 +113,15 @@ def insert_runs(
 
     Runs in the caller's transaction.
     """
-    rows, _ = rows_of(connection, runs, catalogue)
-    connection.executemany(_SEED if seeded else _INSERT, rows)
+    told = _by_column(runs)
+    if seeded:
+        told["flags"] = [flags | SEED_BIT for flags in told["flags"]]
+    connection.executemany(_INSERT, rows_of(told, Texts(connection, catalogue)))
+
+
+def _by_column(runs: Sequence[Run]) -> Columns:
+    columns = zip(*runs, strict=True) if runs else ((),) * len(Run._fields)
+    return dict(zip(Run._fields, columns, strict=True))
 
 
 def mark_days(connection: sqlite3.Connection, start_ts: int, end_ts: int, zone: ZoneInfo) -> None:
@@ -164,12 +181,12 @@ def _rows_by_job(connection: sqlite3.Connection, jobs: set[int]) -> dict[_Key, l
 
 
 def _write_one(
-    connection: sqlite3.Connection, run: Run, row: Row, now_ts: int
+    connection: sqlite3.Connection, row: Row, restart_cnt: int | None, now_ts: int
 ) -> list[_Span] | None:
     """Write a run of a job that has others, or is stored: the days it touched, None if no news."""
     values = dict(zip(COLUMNS, row, strict=True))
     known = _known(connection, values)
-    match = _match(known, values, run.restart_cnt)
+    match = _match(known, values, restart_cnt)
     if match is None:
         values["restart_cnt"] = _free_count(known, values)
         connection.execute(_INSERT, tuple(values.values()))
@@ -180,9 +197,11 @@ def _write_one(
         if all(match[name] == values[name] for name in COLUMNS):
             return None
         connection.execute(_UPDATE, (*values.values(), match["run_id"]))
-        spans = _span(_start_ts(match), match["end_ts"], now_ts)
+        spans = _spans([_start_ts(match)], [match["end_ts"]], now_ts)
     if known:
-        _rerank(connection, run)
+        _rerank(
+            connection, values, ranked=rank_restarts if restart_cnt is None else lowered_restarts
+        )
     return spans
 
 
@@ -195,15 +214,13 @@ def _known(connection: sqlite3.Connection, values: Mapping[str, Any]) -> list[di
 def _match(
     known: Sequence[dict[str, Any]], values: Mapping[str, Any], restart_cnt: int | None
 ) -> dict[str, Any] | None:
-    """The stored row of this run: by SLUID or database index if any, else by submit and count."""
+    """The stored row of this run: by Slurm's number if it is told, else by submit and count."""
     same = [old for old in known if old["submit_ts"] == values["submit_ts"]]
-    for name in ("sluid", "db_index"):
-        if values[name] is None:
-            continue
-        exact = [old for old in same if old[name] == values[name]]
+    if values["record_id"] is not None:
+        exact = [old for old in same if old["record_id"] == values["record_id"]]
         if exact:
             return exact[0]
-        same = [old for old in same if old[name] is None]
+        same = [old for old in same if old["record_id"] is None]
     if restart_cnt is not None:
         same = [old for old in same if old["restart_cnt"] == restart_cnt]
     return same[0] if same else None
@@ -223,11 +240,15 @@ def _start_ts(values: Mapping[str, Any]) -> int | None:
     return None if off_s is None else int(values["submit_ts"] + off_s)
 
 
-def _span(start_ts: int | None, end_ts: int | None, now_ts: int) -> list[_Span]:
-    """The time that a run counts in: one that never ran, the moment of its end."""
-    if start_ts is not None:
-        return [(start_ts, (end_ts or max(start_ts, now_ts)) + 1)]
-    return [] if end_ts is None else [(end_ts, end_ts + 1)]
+def _spans(starts: Iterable[int | None], ends: Iterable[int | None], now_ts: int) -> list[_Span]:
+    """The times that runs count in: one that never ran, the moment of its end."""
+    return [
+        (end_ts, end_ts + 1)
+        if start_ts is None and end_ts is not None
+        else (start_ts or 0, (end_ts or max(start_ts or 0, now_ts)) + 1)
+        for start_ts, end_ts in zip(starts, ends, strict=True)
+        if start_ts is not None or end_ts is not None
+    ]
 
 
 def _spans_of(connection: sqlite3.Connection, tres_ids: Sequence[int], now_ts: int) -> list[_Span]:
@@ -238,8 +259,11 @@ def _spans_of(connection: sqlite3.Connection, tres_ids: Sequence[int], now_ts: i
         "SELECT submit_ts + start_off_s, end_ts FROM job_run"
         " WHERE alloc_tres_id IN (SELECT value FROM json_each(?))",
         (json.dumps(list(tres_ids)),),
-    )
-    return [span for start_ts, end_ts in rows for span in _span(start_ts, end_ts, now_ts)]
+    ).fetchall()
+    if not rows:
+        return []
+    starts, ends = zip(*rows, strict=True)
+    return _spans(starts, ends, now_ts)
 
 
 def _mark(
@@ -266,15 +290,13 @@ def _merged(spans: Iterable[_Span]) -> list[_Span]:
     return merged
 
 
-def _rerank(connection: sqlite3.Connection, run: Run) -> None:
-    ranked = rank_restarts if run.restart_cnt is None else lowered_restarts
-    names = ("run_id", "submit_ts", "start_ts", "end_ts", "uid", "restart_cnt")
-    rows = connection.execute(
-        f"SELECT {', '.join(names)} FROM run WHERE cluster = ? AND job_id = ?",  # noqa: S608
-        (run.cluster, run.job_id),
-    )
+def _rerank(
+    connection: sqlite3.Connection,
+    values: Mapping[str, Any],
+    ranked: Callable[[Sequence[Mapping[str, Any]]], list[int]],
+) -> None:
     runs = sorted(
-        (dict(zip(names, row, strict=True)) for row in rows),
+        ({**one, "start_ts": _start_ts(one)} for one in _known(connection, values)),
         key=lambda one: (one["submit_ts"], one["start_ts"] or 2**62, one["run_id"]),
     )
     changed = [

@@ -8,7 +8,7 @@ header, JobName last, and a delimiter that no field contains.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 
 from fairwatt.accounting.sacct_columns import OPEN_STATES, Rejected, runs_of
 from fairwatt.core.records import Run
@@ -55,7 +55,9 @@ def parse_sacct(
     A row begins at a line that starts with a job number and the delimiter; everything up to
     the next such line belongs to it, newlines included.
     """
-    rows = [chunk.split(delimiter, len(fields) - 1) for chunk in _chunks(text, delimiter)]
+    lines = text.removesuffix("\n").split("\n") if text else []
+    start = re.compile("[0-9]+" + re.escape(delimiter))
+    rows = [chunk.split(delimiter, len(fields) - 1) for chunk in _chunks(lines, start)]
     whole = [row for row in rows if len(row) == len(fields)]
     short = [
         Rejected(delimiter.join(row), f"{len(row)} of {len(fields)} fields")
@@ -66,6 +68,13 @@ def parse_sacct(
     return runs, [*short, *rejected]
 
 
-def _chunks(text: str, delimiter: str) -> Iterator[str]:
-    start = re.compile(rf"(?:\A|\n)(?=[0-9]+{re.escape(delimiter)})")
-    return filter(None, start.split(text.removesuffix("\n")))
+def _chunks(lines: Iterable[str], start: re.Pattern[str]) -> Iterator[str]:
+    held: list[str] = []
+    for line in lines:
+        if held and start.match(line):
+            yield "\n".join(held) if len(held) > 1 else held[0]
+            held = [line]
+        else:
+            held.append(line)
+    if held:
+        yield "\n".join(held)

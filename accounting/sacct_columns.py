@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Container, Sequence
 from functools import lru_cache
 from typing import Any, NamedTuple
 
@@ -17,7 +17,16 @@ from fairwatt.accounting.quality import RunFlag
 from fairwatt.accounting.store import SQLITE_INTEGER_MAX
 from fairwatt.core.records import Run
 
-__all__ = ["LAST_TS", "OPEN_STATES", "Rejected", "parse_duration_ms", "runs_of"]
+__all__ = [
+    "LAST_TS",
+    "OPEN_STATES",
+    "Columns",
+    "Rejected",
+    "Table",
+    "columns_of",
+    "parse_duration_ms",
+    "runs_of",
+]
 
 OPEN_STATES = frozenset({"PENDING", "RUNNING", "SUSPENDED"})
 
@@ -28,6 +37,8 @@ DECISION_MARK = "fairwatt:"
 _NOTHING = frozenset({"", "None", "Unknown", "N/A", "(null)", "None assigned", "INVALID"})
 _JOB_ID = re.compile(r"(\d+)(?:_(?:(\d+)|\[.*\]))?(?:\+(\d+))?", re.ASCII)
 _CLOCK = re.compile(r"(?:(\d+)-)?(?:(\d+):)?(\d+):(\d+)(?:\.(\d{1,3})\d*)?", re.ASCII)
+_SLUID = re.compile(r"s[0-9A-HJKMNP-TV-Z]{13}")
+_CROCKFORD = str.maketrans("ABCDEFGHJKMNPQRSTVWXYZ", "abcdefghijklmnopqrstuv")
 _CPU_SLACK_S = 2
 _SAFE_DIGITS = 18
 """A number of so many digits is an integer that SQLite holds."""
@@ -37,6 +48,8 @@ _CPU_IMPLAUSIBLE = int(RunFlag.CPU_TIME_IMPLAUSIBLE)
 _DECISION_UNREADABLE = int(RunFlag.DECISION_UNREADABLE)
 
 Cells = Sequence[str]
+Columns = dict[str, Sequence[Any]]
+"""Runs by column: for each field of Run its value in every run."""
 
 
 class Rejected(NamedTuple):
@@ -58,20 +71,48 @@ class _Place(NamedTuple):
 _ALONE = _Place(None, None, None, None)
 
 
+class Table(dict[str, Cells]):
+    """Cells by sacct's column; one that is not there is empty in every row."""
+
+    def __init__(self, rows: Sequence[Sequence[str]], fields: Sequence[str]) -> None:
+        cells = zip(*rows, strict=True) if rows else ((),) * len(fields)
+        super().__init__(zip(fields, cells, strict=True))
+        self.height = len(rows)
+
+    def __missing__(self, field: str) -> Cells:
+        return ("",) * self.height
+
+    def row(self, number: int) -> list[str]:
+        """Return the cells of one row."""
+        return [cells[number] for cells in self.values()]
+
+    def without(self, numbers: Container[int]) -> Table:
+        """Return the table without these rows."""
+        kept = [self.row(number) for number in range(self.height) if number not in numbers]
+        return Table(kept, list(self))
+
+
 def runs_of(
     rows: Sequence[Sequence[str]], fields: Sequence[str], delimiter: str
 ) -> tuple[list[Run], list[Rejected]]:
-    """Return the runs of rows with one cell a field, and the rows that are no runs.
+    """As `columns_of`, but one Run a row."""
+    columns, rejected = columns_of(Table(rows, fields), delimiter)
+    return list(map(Run._make, zip(*map(columns.__getitem__, Run._fields), strict=True))), rejected
 
-    A field that is not there is unknown for every row; JobIDRaw, JobID, Submit, State and
+
+def columns_of(table: Table, delimiter: str) -> tuple[Columns, list[Rejected]]:
+    """Return the runs of a table, by column, and the rows that are no runs.
+
+    A column that is not there is unknown for every row; JobIDRaw, JobID, Submit, State and
     Cluster have to be there. `delimiter` joins a rejected row's cells again.
     """
-    faults = _faults(_columns(rows, fields)) if rows else {}
-    if not faults:
-        return _runs(_columns(rows, fields)) if rows else [], []
-    good = [row for number, row in enumerate(rows) if number not in faults]
-    rejected = [Rejected(delimiter.join(rows[number]), faults[number]) for number in faults]
-    return _runs(_columns(good, fields)) if good else [], rejected
+    places = _places(table)
+    if _all_runs(table, places):
+        return _columns(table, places), []
+    faults = _faults(table)
+    rejected = [Rejected(delimiter.join(table.row(number)), faults[number]) for number in faults]
+    good = table.without(faults)
+    return _columns(good, _places(good)), rejected
 
 
 def parse_duration_ms(text: str) -> int | None:
@@ -84,22 +125,19 @@ def parse_duration_ms(text: str) -> int | None:
     return whole * 1000 + int((fraction or "").ljust(3, "0"))
 
 
-class _Table(dict[str, Cells]):
-    """Cells by column; a column that is not there is empty in every row."""
-
-    def __init__(self, columns: Iterable[tuple[str, Cells]], height: int) -> None:
-        super().__init__(columns)
-        self._height = height
-
-    def __missing__(self, field: str) -> Cells:
-        return ("",) * self._height
-
-
-def _columns(rows: Sequence[Sequence[str]], fields: Sequence[str]) -> _Table:
-    return _Table(zip(fields, zip(*rows, strict=True), strict=True), len(rows))
+def _all_runs(table: Table, places: Sequence[_Place | None]) -> bool:
+    """Whether no row needs a second look: nearly always, so that it has to be quick."""
+    raws = table["JobIDRaw"]
+    return (
+        all(places)
+        and all(map(str.isdecimal, raws))
+        and max(map(len, raws), default=0) <= _SAFE_DIGITS
+        and all(_times(table["Submit"]))
+        and all(table["State"])
+    )
 
 
-def _faults(table: _Table) -> dict[int, str]:
+def _faults(table: Table) -> dict[int, str]:
     """Why rows are no runs, by row number."""
     parts = (table["JobIDRaw"], table["JobID"], table["Submit"], table["State"])
     checked = zip(*parts, _times(table["Submit"]), strict=True)
@@ -117,7 +155,7 @@ def _fault(raw: str, shown: str, submit: str, submit_ts: int | None, state: str)
     return f"JobID {shown[:40]!r} is no job" if _number(raw) else f"{raw[:40]!r} is no job number"
 
 
-def _runs(table: _Table) -> list[Run]:
+def _columns(table: Table, places: Sequence[_Place | None]) -> Columns:
     states = list(map(_state, table["State"]))
     nodelists = list(map(_text, table["NodeList"]))
     # A job cancelled while pending may carry its end as start: without nodes it never ran.
@@ -127,27 +165,17 @@ def _runs(table: _Table) -> list[Run]:
     ]
     ncpus, elapsed = _numbers(table["NCPUS"]), _counts(table["ElapsedRaw"])
     cpu_times = list(map(_cpu_time, table["TotalCPU"], states, elapsed, ncpus))
-    places = zip(table["JobIDRaw"], table["JobID"], strict=True)
     energies = list(map(_energy, table["ConsumedEnergyRaw"]))
     decisions = [_decision(text) if text else (None, 0) for text in table["AdminComment"]]
     flags = zip(energies, cpu_times, decisions, strict=True)
-    sluids = list(map(_text, table["SLUID"]))
-    columns: dict[str, Sequence[Any]] = {
+    return {
         "cluster": table["Cluster"],
         "job_id": list(map(int, table["JobIDRaw"])),
         "submit_ts": _times(table["Submit"]),
         "restart_cnt": _counts(table["Restarts"]),
         "state": states,
-        "sluid": sluids,
-        # The SLUID is the same number in other letters.
-        "db_index": [
-            None if sluid else index
-            for index, sluid in zip(_numbers(table["DBIndex"]), sluids, strict=True)
-        ],
-        **_unzipped(
-            _Place._fields,
-            [_ALONE if raw == shown else _place(shown) or _ALONE for raw, shown in places],
-        ),
+        "record_id": _records(table),
+        **_unzipped(_Place._fields, [place or _ALONE for place in places]),
         "user": list(map(_text, table["User"])),
         "uid": _counts(table["UID"]),
         "account": list(map(_text, table["Account"])),
@@ -174,11 +202,17 @@ def _runs(table: _Table) -> list[Run]:
         "decision": [text for text, _ in decisions],
         "flags": [one | two | three for (_, one), (_, two), (_, three) in flags],
     }
-    return list(map(Run._make, zip(*map(columns.__getitem__, Run._fields), strict=True)))
 
 
-def _unzipped(names: Sequence[str], rows: Sequence[Sequence[Any]]) -> dict[str, Sequence[Any]]:
-    return dict(zip(names, zip(*rows, strict=True), strict=True))
+def _unzipped(names: Sequence[str], rows: Sequence[Sequence[Any]]) -> Columns:
+    parts = zip(*rows, strict=True) if rows else ((),) * len(names)
+    return dict(zip(names, parts, strict=True))
+
+
+def _places(table: Table) -> list[_Place | None]:
+    """Where each job stands; None is no job."""
+    pairs = zip(table["JobIDRaw"], table["JobID"], strict=True)
+    return [_ALONE if raw == shown else _place(shown) for raw, shown in pairs]
 
 
 def _place(shown: str) -> _Place | None:
@@ -235,6 +269,26 @@ def _times(cells: Cells) -> list[int | None]:
         else None
         for cell in cells
     ]
+
+
+def _records(table: Table) -> list[int | None]:
+    """Slurm's number of each record; a column of SLUIDs alone says the same."""
+    if "DBIndex" not in table and "SLUID" in table:
+        return [_sluid_number(cell) for cell in table["SLUID"]]
+    return [_signed(int(cell)) if cell.isdecimal() else None for cell in table["DBIndex"]]
+
+
+def _sluid_number(sluid: str) -> int | None:
+    if _SLUID.fullmatch(sluid) is None:
+        return None
+    return _signed(int(sluid[1:].translate(_CROCKFORD), 32))
+
+
+def _signed(number: int) -> int | None:
+    """64 bits as SQLite holds them; 0 is no number of a record."""
+    if number >= 2**64:
+        return None
+    return (number if number < 2**63 else number - 2**64) or None
 
 
 @lru_cache(maxsize=4096)

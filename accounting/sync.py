@@ -23,7 +23,14 @@ from fairwatt.accounting.store import get_meta, set_meta, transaction
 from fairwatt.core.catalogue import Catalogue
 from fairwatt.core.records import Run
 
-__all__ = ["AccountingSource", "Imported", "flag_runaways", "last_import_ts", "sync"]
+__all__ = [
+    "AccountingSource",
+    "Imported",
+    "flag_runaways",
+    "keep_rejected",
+    "last_import_ts",
+    "sync",
+]
 
 FIRST_IMPORT_S = 366 * 86_400
 """How far back the first import looks."""
@@ -102,7 +109,7 @@ def sync(
         flagged = flag_runaways(runs, alive, now_ts - RUNAWAY_GRACE_S)
         with guard, transaction(db) as connection:
             changes = upsert_runs(connection, flagged, catalogue, zone, now_ts)
-            _keep_rejected(connection, rejected)
+            keep_rejected(connection, "sacct", rejected)
         total = _sum(total, changes, len(rejected))
     with guard, transaction(db) as connection:
         set_meta(connection, _watermark(cluster), str(now_ts))
@@ -163,12 +170,17 @@ def _open_jobs(connection: sqlite3.Connection, cluster: str, seen: set[int]) -> 
     return [job_id for (job_id,) in rows if job_id not in seen][:MAX_VANISHED]
 
 
-def _keep_rejected(connection: sqlite3.Connection, rejected: Iterable[Rejected]) -> None:
-    """Keep and log each row once: the overlap brings it back at every import."""
+def keep_rejected(
+    connection: sqlite3.Connection, source: str, rejected: Iterable[Rejected]
+) -> None:
+    """Keep and log each row that is no run once: the overlap brings it back at every import.
+
+    Runs in the caller's transaction.
+    """
     for item in rejected:
         line = item.line[:REJECTED_CHARS]
         done = connection.execute(
-            "INSERT OR IGNORE INTO rejected_row VALUES ('sacct', ?, ?)", (line, item.reason)
+            "INSERT OR IGNORE INTO rejected_row VALUES (?, ?, ?)", (source, line, item.reason)
         )
         if done.rowcount:
             _log.warning("sacct row left out: %s: %r", item.reason, line[:120])

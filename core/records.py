@@ -65,8 +65,10 @@ class Run(NamedTuple):
     """One run of a job as Slurm's accounting tells it; what Slurm does not tell is None.
 
     (cluster, job_id, submit_ts, restart_cnt) names it: requeues and reused job ids are other
-    runs. `restart_cnt` is None where sacct does not offer the count. `flags` are the bits of what
-    is doubtful about the row. A tuple, since an import makes a million of them.
+    runs. `restart_cnt` is None where sacct does not offer the count. `record_id` is Slurm's own
+    number of the record: the database index as a signed integer, of which the SLUID is another
+    spelling. `flags` are the bits of what is doubtful about the row. A tuple, since an import
+    makes a million of them.
     """
 
     cluster: str
@@ -74,8 +76,7 @@ class Run(NamedTuple):
     submit_ts: int
     restart_cnt: int | None
     state: str
-    sluid: str | None = None
-    db_index: int | None = None
+    record_id: int | None = None
     array_job_id: int | None = None
     array_task_id: int | None = None
     het_job_id: int | None = None

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A year of an invented cluster as sacct would export it: the same runs for us and for slurm2sql.
+"""Months of an invented cluster as sacct would export it: the same runs for us and for slurm2sql.
 
 Typed GPUs, MIG slices, arrays, requeues, het jobs, cancelled waiting jobs, names with the
 delimiter and newlines; users, scripts and nodes repeat as they do in life.
@@ -24,7 +24,7 @@ EXPORT_FIELDS = (
 )
 """The columns that fairwatt asks sacct 26.05 for, in its order."""
 
-SPAN_S = 100 * 86_400
+JOBS_PER_DAY = 14_000  # 14 a node, as on a site of 1,400 nodes with 20,000
 FIRST_TS = 1_735_689_600  # 2025-01-01
 FIRST_JOB = 4_000_000
 USERS, ACCOUNTS, SCRIPTS, NODES = 2_000, 150, 6, 1_000
@@ -36,6 +36,7 @@ GPU_TYPES = (
     ("a100_1g.5gb", "mig", 1, 10), ("a100_3g.20gb", "mig", 1, 6), ("", "cpu", 0, 32),
 )  # fmt: skip
 VERBS = ("train", "eval", "relax", "md", "prep", "sweep")
+FIRST_RECORD = 3_789_366_436_361_092_096
 CROCKFORD = "0123456789ABCDEFGHJKMNPQRSTVWXYZ"
 
 
@@ -68,7 +69,7 @@ def invented_rows(count: int, seed: int = 1, mix: Mix | None = None) -> Iterator
     """Yield `count` rows in the order of their submission, each a dict by column name."""
     rng = random.Random(seed)
     scripts, weights = _scripts(rng)
-    spans = _Spans(rng, mix or Mix(), scripts, list(accumulate(weights)), count)
+    spans = _Spans(rng, mix or Mix(), scripts, list(accumulate(weights)))
     yield from islice(spans.rows(), count)
 
 
@@ -139,7 +140,7 @@ def _scripts(rng: random.Random) -> tuple[list[_Script], list[float]]:
             typed = f",gres/gpu:{gpu_type}={count * nodes}" if count else ""
             scripts.append(
                 _Script(
-                    f"{rng.choice(VERBS)}_{user}_{number}",
+                    f"{rng.choice(VERBS)}_{user % 97}",
                     user, partition, f"{head}{gpus},{tail}", f"{head}{typed}{gpus},{tail}",
                     cpus * nodes, nodes, rng.choice((10, 60, 240, 1440, 4320)),
                 )
@@ -149,7 +150,7 @@ def _scripts(rng: random.Random) -> tuple[list[_Script], list[float]]:
 
 
 class _Spans:
-    """Draws submissions over the year and turns each into one row or several."""
+    """Draws submissions, so many a day, and turns each into one row or several."""
 
     def __init__(
         self,
@@ -157,12 +158,11 @@ class _Spans:
         mix: Mix,
         scripts: Sequence[_Script],
         cumulated: Sequence[float],
-        count: int,
     ) -> None:
         self.rng, self.mix, self.scripts, self.cumulated = rng, mix, scripts, cumulated
         self.job_id = FIRST_JOB
         self.record = 1
-        self.step_s = SPAN_S / count
+        self.step_s = 86_400 / JOBS_PER_DAY
 
     def rows(self) -> Iterator[dict[str, str]]:
         """Yield rows without end."""
@@ -205,7 +205,7 @@ class _Spans:
         restarts: int = 0,
     ) -> dict[str, str]:
         rng = self.rng
-        self.record += 1
+        self.record += 16
         waiting = not state and not restarts and rng.random() < self.mix.cancelled_waiting
         start_ts = submit_ts + int(rng.expovariate(1 / 900))
         length_s = min(60 * script.limit_min, 1 + int(rng.lognormvariate(6.5, 1.8)))
@@ -226,7 +226,7 @@ class _Spans:
             "TotalCPU": _cpu_clock(0 if waiting else int(length_s * script.cpus * rng.random())),
             "ConsumedEnergyRaw": "0",
             "NodeList": "None assigned" if waiting else _nodes(first_node, script.nodes),
-            "SLUID": _sluid(self.record), "DBIndex": str(3789366436361092096 + self.record),
+            "SLUID": _sluid(self.record), "DBIndex": str(FIRST_RECORD + self.record),
             "Restarts": str(restarts), "AdminComment": "", "JobName": name,
         }  # fmt: skip
 
@@ -247,7 +247,7 @@ def _cpu_clock(seconds: int) -> str:
 
 
 def _sluid(record: int) -> str:
-    number, letters = 3789366436361092096 + record * 64, []
+    number, letters = FIRST_RECORD + record, []
     for _ in range(13):
         number, rest = divmod(number, 32)
         letters.append(CROCKFORD[rest])

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A store of the schema before m008: runs read the same afterwards, and keep what hangs on them."""
+"""A store from before m008: runs read the same afterwards, and keep what hangs on them."""
 
 from __future__ import annotations
 
@@ -14,18 +14,22 @@ from fairwatt.core.errors import StoreError
 
 RUNS = """
     INSERT INTO run (run_id, cluster, job_id, submit_ts, restart_cnt, sluid, array_job_id,
-        user, uid, account, partition, qos, name, state, exit_code, eligible_ts, start_ts, end_ts,
-        elapsed_s, suspended_s, timelimit_s, nnodes, ncpus, mem_mib, nodelist, req_tres,
+        user, uid, account, partition, qos, name, state, exit_code, exit_signal,
+        eligible_ts, start_ts, end_ts, elapsed_s, suspended_s, timelimit_s, nnodes, ncpus,
+        mem_mib, nodelist, req_tres,
         alloc_tres, gpu_milli, cpu_time_s, slurm_energy_j, decision, origin, db_index, flags,
         decision_id) VALUES
-    (3, 'c', 7, 1000, 0, NULL, 5, 'ada', 1000, 'qcd', 'gpu', 'normal', 'a|b', 'COMPLETED', 0,
-        1001, 1060, 1160, 90, 10, 600, 1, 4, 4096, 'g1', 'cpu=4', 'mem=4G,gres/gpu:zx81=2', NULL,
-        33, 77, '{"id":"d1"}', 'slurm', 12, 17, 'd1'),
+    (3, 'c', 7, 1000, 0, NULL, 5, 'ada', 1000, 'qcd', 'gpu', 'normal', 'a|b', 'COMPLETED', 3,
+        9, 1001, 1060, 1160, 90, 10, 600, 1, 4, 4096, 'g1', 'cpu=4',
+        'mem=4G,gres/gpu:zx81=2', NULL, 33, 77, '{"id":"d1"}', 'slurm', 12, 17, 'd1'),
     (5, 'c', 8, 2000, 0, 's395M8P9NHEF00', NULL, NULL, NULL, NULL, NULL, NULL, NULL, 'CANCELLED',
-        NULL, NULL, NULL, 2060, NULL, NULL, NULL, NULL, NULL, 2048, NULL, 'cpu=1,mem=2G', NULL,
-        0, NULL, NULL, NULL, 'slurm', 13, 0, NULL),
+        NULL, NULL, NULL, NULL, 2060, NULL, NULL, NULL, NULL, NULL, 2048, NULL, 'cpu=1,mem=2G',
+        NULL, 0, NULL, NULL, NULL, 'slurm', 13, 0, NULL),
+    (6, 'c', 8, 2001, 0, 'sCWNM8P9MYAP00', NULL, NULL, NULL, NULL, NULL, NULL, NULL, 'CANCELLED',
+        NULL, NULL, NULL, NULL, 2060, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL,
+        0, NULL, NULL, NULL, 'slurm', NULL, 0, NULL),
     (9, 'c', 9, 3000, 0, NULL, NULL, 'ben', 1001, 'qcd', 'gpu', 'normal', 'x', 'RUNNING', 0,
-        3000, 3001, NULL, 55, 0, 600, 1, 4, 4096, 'g1', 'cpu=4', 'mem=4G,gres/gpu:a100=1', 1000,
+        0, 3000, 3001, NULL, 55, 0, 600, 1, 4, 4096, 'g1', 'cpu=4', 'mem=4G,gres/gpu:a100=1', 1000,
         NULL, NULL, NULL, 'seed', NULL, 1, NULL)
 """
 
@@ -95,7 +99,7 @@ def test_rows_that_belong_to_nothing_stop_it_and_change_nothing(old):
     connection.commit()
     with pytest.raises(StoreError, match="without the row they belong to"):
         open_store(path)
-    assert len(shown(connection)) == 3
+    assert len(shown(connection)) == 4
     assert connection.execute("SELECT type FROM sqlite_master WHERE name = 'run'").fetchone() == (
         "table",
     )

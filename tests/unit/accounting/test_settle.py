@@ -1,4 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
+"""Windows joined to runs: energy per run and device, by hand."""
+
 from __future__ import annotations
 
 import random
@@ -193,8 +195,8 @@ def test_the_restart_count_decides_a_tie():
 def test_a_known_sluid_needs_no_times(db):
     node = Node()
     put(db, sacct_run())
-    db.execute("UPDATE job_run SET sluid = 's1'")
-    ingest(db, [node.start(7, 99_000_000, sluid="s1")])
+    db.execute("UPDATE job_run SET record_id = 3789366436361092096")
+    ingest(db, [node.start(7, 99_000_000, sluid="s395M8P9NHEF00")])
     settle(db, "campus", UTC)
     assert db.execute("SELECT run_id FROM node_run").fetchone() == (1,)
 

@@ -1,0 +1,98 @@
+# SPDX-License-Identifier: Apache-2.0
+"""`fairwatt import`: brings runs from files into the store."""
+
+from __future__ import annotations
+
+import json
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import click
+
+from fairwatt.accounting.cycle import prepare_store, refresh, site_of
+from fairwatt.accounting.import_file import STDIN, FileImport, import_file
+from fairwatt.accounting.import_reader import EXPORT_COMMAND
+from fairwatt.core import config as config_module
+from fairwatt.core.logs import setup
+
+__all__ = ["import_"]
+
+
+def _tell_how(context: click.Context, _option: click.Parameter, is_asked: bool) -> None:
+    if is_asked:
+        click.echo(EXPORT_COMMAND)
+        context.exit()
+
+
+@click.group("import")
+def import_() -> None:
+    """Bring runs from files into the store."""
+
+
+@import_.command()
+@click.argument("file", type=click.Path(exists=True, dir_okay=False, allow_dash=True))
+@click.option("--cluster", default=None, help="Of rows without a Cluster; default: site.cluster.")
+@click.option("--json", "json_", is_flag=True, help="Print the result as JSON.")
+@click.option("-v", "--verbose", is_flag=True, help="Log every step.")
+@click.option(
+    "--how",
+    is_flag=True,
+    is_eager=True,
+    expose_value=False,
+    callback=_tell_how,
+    help="Print the command that makes such a file, and end.",
+)
+def sacct(file: str, cluster: str | None, json_: bool, verbose: bool) -> None:
+    """Import an export of sacct: FILE, plain or gzip, or - for standard input.
+
+    It needs its header, the column JobIDRaw, and times as epoch seconds or with their zone;
+    --how prints the command that makes such a file. Importing it twice changes nothing; an import
+    that was interrupted goes on where it stopped.
+    """
+    setup(verbose)
+    site = site_of(config_module.load(config_module.find()))
+    db = prepare_store(site)
+    began = time.monotonic()
+    with _progress(file) as tell:
+        done = import_file(
+            db,
+            file,
+            cluster=cluster or site.cluster,
+            catalogue=site.catalogue,
+            zone=site.zone,
+            now_ts=int(time.time()),
+            on_progress=tell,
+        )
+    took_s = time.monotonic() - began
+    refresh(db, site)
+    db.close()
+    click.echo(json.dumps(done._asdict()) if json_ else _words(done, took_s))
+
+
+def _words(done: FileImport, took_s: float) -> str:
+    rate = round((done.seen + done.rejected) / max(took_s, 0.001))
+    parts = [
+        f"{done.seen} runs read, {done.changed} new or changed, {done.rejected} left out"
+        f" ({rate} rows/s)"
+    ]
+    if done.resumed_at:
+        parts.append("went on where an earlier import of this file was interrupted")
+    if done.open:
+        parts.append(f"{done.open} had not ended: `fairwatt sync` has them from Slurm")
+    if done.steps:
+        parts.append(f"{done.steps} rows of job steps passed over: export with --allocations")
+    return "; ".join(parts)
+
+
+@contextmanager
+def _progress(file: str) -> Iterator[Callable[[int], object]]:
+    """A bar on a terminal; else nothing."""
+    if file == STDIN or not sys.stderr.isatty():
+        yield lambda _place: None
+        return
+    size = Path(file).stat().st_size
+    with click.progressbar(length=size, label="importing", file=sys.stderr) as bar:
+        yield lambda place: bar.update(place - bar.pos)

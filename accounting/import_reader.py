@@ -1,0 +1,257 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Reads an export of sacct into blocks of runs: `fairwatt import sacct` has it done by a child.
+
+So one core reads while the other writes. As a program it takes FILE, CLUSTER and PLACE, and prints
+one frame a block: four bytes of length, then the block as MessagePack.
+"""
+
+from __future__ import annotations
+
+import gc
+import re
+import sys
+import zlib
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from datetime import datetime
+from pathlib import Path
+from typing import BinaryIO
+
+import msgspec
+
+from fairwatt.accounting.sacct import FIELDS, LAST_FIELD, OPTIONAL_FIELDS, Rejected
+from fairwatt.accounting.sacct_columns import OPEN_STATES, Columns, Table, columns_of
+from fairwatt.accounting.sacct_rows import Layout, chunks, read_header, rows_of_chunks
+from fairwatt.core.errors import SlurmError
+
+__all__ = ["EXPORT_COMMAND", "LENGTH_BYTES", "Block", "Fault", "Frame", "read_export"]
+
+EXPORT_COMMAND = (
+    "SLURM_TIME_FORMAT=%s TZ=UTC sacct --allusers --duplicates --allocations --noconvert"
+    " --parsable2 --delimiter=$'\\x1f' --starttime=2025-01-01 --endtime=now"
+    f" --state=CD,F,TO,CA,OOM,NF,PR,DL,BF,RQ,RS,RV --format={','.join((*FIELDS, LAST_FIELD))}"
+)
+"""What makes a file that is always read; SLUID, DBIndex, Restarts and AdminComment where sacct
+has them make requeues and resizes exact."""
+
+NEEDED = ("JobIDRaw", "JobID", "Submit", "Start", "End", "State", "NodeList", "AllocTRES")
+TIMES = ("Submit", "Eligible", "Start", "End")
+BLOCK_BYTES = 524_288
+LENGTH_BYTES = 4
+
+_KNOWN = {name.lower(): name for name in (*FIELDS, *OPTIONAL_FIELDS, LAST_FIELD)}
+_ZONED = re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2}T[0-9:.]+(?:[+-][0-9]{2}:?[0-9]{2}|Z)")
+_UNZONED = re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2}T[0-9:.]+")
+
+
+class Block(msgspec.Struct, tag=True):
+    """Some rows of the file.
+
+    `place` is behind them in the unpacked file, `raw_place` in the file as it is, in bytes.
+    `open` are runs that had not ended (the sync from Slurm has them), `steps` rows of job steps.
+    """
+
+    columns: Columns
+    height: int
+    rejected: list[Rejected]
+    open: int
+    steps: int
+    place: int
+    raw_place: int
+
+
+class Fault(msgspec.Struct, tag=True):
+    """Why the file cannot be read on: the arguments of a SlurmError."""
+
+    problem: str
+    place: str | None
+    value: str | None
+    remedy: str | None
+
+
+Frame = Block | Fault
+
+
+def read_export(file: BinaryIO, name: str, cluster: str, place: int = 0) -> Iterator[Block]:
+    """Yield the runs of an export, plain or gzip, with its header, in any order of columns.
+
+    Args:
+        file: opened for reading bytes.
+        name: of the file, for messages.
+        cluster: of rows without the column Cluster.
+        place: of an earlier block, to go on behind it.
+
+    Raises:
+        SlurmError: no header, a column is missing, or a time without its zone.
+    """
+    source = _Source(file)
+    layout = _layout(source.header, name)
+    source.skip(place)
+    for texts in source.rows(layout):
+        yield _block(texts, layout, source, name, cluster)
+
+
+class _Source:
+    """A file's header and rows, with the place in its (unpacked) bytes that is read."""
+
+    def __init__(self, file: BinaryIO) -> None:
+        self._file = file
+        self._unpack: zlib._Decompress | None = None
+        self.raw_place = 0
+        first = self._read(BLOCK_BYTES)
+        if first[:2] == b"\x1f\x8b":
+            self._unpack = zlib.decompressobj(wbits=31)
+            first = self._unpack.decompress(first)
+        head, _, self._held = first.partition(b"\n")
+        self.header = head.decode("utf-8", "replace").removesuffix("\r")
+        self._newline = "\r\n" if head.endswith(b"\r") else "\n"
+        self.place = len(head) + 1
+
+    def skip(self, place: int) -> None:
+        """Go on at a place where a row begins."""
+        while self.place < place and (self._held or self._more()):
+            cut = min(len(self._held), place - self.place)
+            self.place, self._held = self.place + cut, self._held[cut:]
+
+    def _more(self) -> bool:
+        self._held = self._block()
+        return bool(self._held)
+
+    def rows(self, layout: Layout) -> Iterator[list[str]]:
+        """Yield the rows' texts block by block; `place` is then behind the last of them."""
+        while True:
+            block = self._block()
+            data = self._held + block
+            end = len(data) if not block else data.rfind(b"\n") + 1
+            text = data[:end].decode("utf-8", "replace").removesuffix(self._newline)
+            texts = list(chunks(text.split(self._newline), layout)) if end else []
+            if block and texts:
+                end = _cut_back(data, end, texts.pop().count("\n") + 1)
+            self.place, self._held = self.place + end, data[end:]
+            yield texts
+            if not block:
+                return
+
+    def _block(self) -> bytes:
+        while True:
+            raw = self._read(BLOCK_BYTES)
+            if self._unpack is None or not raw:
+                return raw
+            if unpacked := self._unpack.decompress(raw):
+                return unpacked
+
+    def _read(self, count: int) -> bytes:
+        raw = self._file.read(count)
+        self.raw_place += len(raw)
+        return raw
+
+
+def _cut_back(data: bytes, end: int, lines: int) -> int:
+    """The place so many lines before `end`, which is behind a newline."""
+    for _ in range(lines):
+        end = data.rfind(b"\n", 0, end - 1) + 1
+    return end
+
+
+def _layout(header: str, name: str) -> Layout:
+    try:
+        layout = read_header(header)
+    except SlurmError as error:
+        raise SlurmError(
+            "does not begin with the header of sacct --parsable2",
+            place=f"{name}, line 1",
+            value=error.value,
+            remedy=f"export it with: {EXPORT_COMMAND}",
+        ) from error
+    fields = [_KNOWN.get(field_.lower(), field_) for field_ in layout.fields]
+    missing = [field_ for field_ in NEEDED if field_ not in fields]
+    if missing:
+        raise SlurmError(
+            f"lacks the columns {', '.join(missing)}",
+            place=f"{name}, line 1",
+            remedy=f"export it with: {EXPORT_COMMAND}",
+        )
+    return replace(layout, fields=fields)
+
+
+def _block(
+    texts: Sequence[str], layout: Layout, source: _Source, name: str, cluster: str
+) -> Block:
+    """Read some rows; steps and open runs are only counted."""
+    rows, unreadable = rows_of_chunks(texts, layout)
+    table = Table(rows, layout.fields)
+    # "7.batch": a step is told by its own row.
+    steps = {number for number, job in enumerate(table["JobIDRaw"]) if "." in job}
+    table = table.without(steps) if steps else table
+    is_open = {number for number, state in enumerate(table["State"]) if state in OPEN_STATES}
+    table = table.without(is_open) if is_open else table
+    _read_times(table, name)
+    if "Cluster" not in layout.fields:
+        table["Cluster"] = (cluster,) * table.height
+    columns, rejected = columns_of(table, layout.delimiter)
+    rejected += [
+        Rejected(one, f"no reading with {len(layout.fields)} fields") for one in unreadable
+    ]
+    return Block(
+        columns=columns,
+        height=table.height - len(rejected) + len(unreadable),
+        rejected=rejected,
+        open=len(is_open),
+        steps=len(steps),
+        place=source.place,
+        raw_place=source.raw_place,
+    )
+
+
+def _read_times(table: Table, name: str) -> None:
+    """Turn times with a zone into epoch seconds; nearly always they are that already."""
+    for field_ in TIMES:
+        cells = table[field_]
+        if not all(map(str.isdecimal, cells)):
+            table[field_] = [
+                cell if cell.isdecimal() else _epoch(cell, field_, name, job)
+                for cell, job in zip(cells, table["JobIDRaw"], strict=True)
+            ]
+
+
+def _epoch(text: str, field_: str, name: str, job: str) -> str:
+    if _ZONED.fullmatch(text):
+        try:
+            return str(int(datetime.fromisoformat(text).timestamp()))
+        except ValueError:
+            return text
+    if _UNZONED.fullmatch(text):
+        raise SlurmError(
+            "a local time without its zone: an hour a year is told twice",
+            place=f"{name}, column {field_} of job {job[:20]}",
+            value=text,
+            remedy="export it with SLURM_TIME_FORMAT=%s (or %FT%T%z), as in: " + EXPORT_COMMAND,
+        )
+    return text
+
+
+def _frames(path: str, cluster: str, place: int) -> Iterator[Frame]:
+    try:
+        with Path(path).open("rb") as file:
+            yield from read_export(file, path, cluster, place)
+    except SlurmError as error:
+        shown = None if error.value is None else str(error.value)
+        yield Fault(error.problem, error.place, shown, error.remedy)
+
+
+def main() -> None:
+    """Print the frames of a file; ends when nobody reads them any more."""
+    gc.disable()  # Millions of tuples and no cycles: looking for some costs a fifth of the time.
+    path, cluster, place = sys.argv[1:4]
+    out = sys.stdout.buffer
+    for frame in _frames(path, cluster, int(place)):
+        body = msgspec.msgpack.encode(frame)
+        try:
+            out.write(len(body).to_bytes(LENGTH_BYTES, "big") + body)
+            out.flush()
+        except BrokenPipeError:
+            return
+
+
+if __name__ == "__main__":
+    main()
