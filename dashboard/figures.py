@@ -99,9 +99,10 @@ def _share_bullets(accounts: Sequence[Mapping[str, Any]]) -> Figure:
         widest = max(known, key=lambda row: abs(row["difference"]))
         direction = "more" if widest["difference"] > 0 else "less"
         sentence = (
-            f"Farthest from its share: {widest['account']} used {percent(widest['used'])} and is "
-            f"entitled to {percent(widest['entitled'])}, "
-            f"{abs(100 * widest['difference']):.1f} percentage points {direction}."
+            f"Of the GPU time on this page {widest['account']} used {percent(widest['used'])} "
+            f"and is entitled to {percent(widest['entitled'])}, "
+            f"{abs(100 * widest['difference']):.1f} percentage points {direction}: "
+            "the farthest from its share."
         )
     drawing = charts.bullets(lines, label=sentence)
     return Figure("accounts", "Share and use", sentence, drawing, charts.bullet_legend())

@@ -103,7 +103,8 @@ def _unusual(policy: PolicyFile) -> Iterator[str]:
     for name in judges_cpu_jobs(policy):
         yield (
             f"{policy.place}: rules.{name} also judges jobs without GPUs: "
-            'the hook sends them only with jobs = "all" in fairwatt_hook.lua'
+            'the hook sends them only with jobs = "all" in fairwatt_hook.lua '
+            "(variable of the role: fairwatt_controller_jobs)"
         )
 
 

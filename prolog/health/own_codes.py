@@ -30,7 +30,8 @@ OWN_CODES: Mapping[str, OwnCode] = {
         "See whether nvidia-smi hangs too; look at the kernel log. Jobs go on.",
     ),
     "FWH905": OwnCode(
-        "the site's file is wrong", "Mend the line it names; until then no check drains."
+        "the site's file is wrong",
+        "Mend the line it names; a file that is not there: write it, or correct health.file.",
     ),
     "FWH906": OwnCode(
         "Slurm cannot be asked about this node",

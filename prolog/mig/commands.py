@@ -41,7 +41,7 @@ mig.add_command(restore)
 @_node_option
 @_json_option
 def show(node: str | None, as_json: bool) -> None:
-    """Show this node's boards: what is declared, what is there, what Slurm calls it."""
+    """Show this node's boards: what is declared, what is there, Slurm's types for the declared."""
     from fairwatt.prolog.mig import shown
 
     here = _here(node)

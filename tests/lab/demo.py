@@ -45,7 +45,8 @@ demo: open {url} and choose at the top right whom to look as:
 demo: submit a job of your own from another terminal, and find it on ada's page:
         {shell} ada -c 'sbatch --gres=gpu:20gb:1 --wrap="use-gpu 100 10"'
       ("use-gpu WATTS SECONDS" stands for your program). A shell: {shell} ada
-      The administrator's: {shell} root, for example for `fairwatt doctor` or `sinfo`
+      The administrator's, which also knows the command fairwatt: {shell} root
+      For example: fairwatt explain -- --gres=gpu:20gb:1; fairwatt doctor; sinfo
 demo: Ctrl-C ends everything
 """
 
