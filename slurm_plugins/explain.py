@@ -72,9 +72,12 @@ def submission(words: Sequence[str]) -> tuple[dict[str, str | int | float], list
     Raises:
         click.UsageError: a flag lacks its value, or a number is none.
         GrammarError: a value or the script cannot be read.
+        PolicyError: the script is not there.
     """
     flags = list(words)
     script = script_of(words)
+    if script is not None and "/" in script and not Path(script).exists():
+        raise PolicyError("no such script", place="the command line", value=script)
     if script is not None and is_script(script):
         text = Path(script).read_bytes()[:MAX_SCRIPT_BYTES].decode("utf-8", "replace")
         flags = [*script_flags(text), *words[: words.index(script)]]

@@ -55,9 +55,14 @@ def read_day(start_ts: int, slurm_conf: str | None) -> list[PastJob]:
     Raises:
         CommandError: sacct does not answer.
     """
-    span = ["-a", "-S", str(start_ts), "-E", str(start_ts + DAY_S)]
+    span = ["-a", "-S", _moment(start_ts), "-E", _moment(start_ts + DAY_S)]
     jobs = parse_rows(_sacct(span, slurm_conf))
     return [job for job in jobs if job.submit_ts and 0 <= job.submit_ts - start_ts < DAY_S]
+
+
+def _moment(ts: int) -> str:
+    """Epoch seconds as Slurm takes them, in any time zone; without the prefix it reads none."""
+    return f"uts{ts}"
 
 
 def read_job(job_id: str, slurm_conf: str | None) -> PastJob | None:

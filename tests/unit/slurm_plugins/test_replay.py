@@ -7,6 +7,8 @@ import json
 
 import pytest
 
+from fairwatt.core.call import Completed
+from fairwatt.slurm_plugins import history
 from fairwatt.slurm_plugins.history import PastJob, parse_rows
 from fairwatt.slurm_plugins.replay import Replay, as_text
 from tests.fakes.sites import demo, enforcing
@@ -146,3 +148,17 @@ def test_no_more_than_a_few_examples_are_kept():
     found = Replay(enforcing(DEMO, known_types="off"), enforcing(DEMO))
     found.add(past(str(n), tres_per_node="gres/gpu:a1000:1") for n in range(100))
     assert (found.counts["refused"], len(found.examples)) == (100, 5)
+
+
+def test_a_day_is_asked_for_in_the_form_that_sacct_reads(monkeypatch):
+    """Plain epoch seconds are no time to it: `Invalid time specification` (22.05 to 26.05)."""
+    asked = []
+
+    def answer(argv, **_):
+        asked.append(list(argv))
+        return Completed(0, "", "")
+
+    monkeypatch.setattr(history, "call", answer)
+    assert history.read_day(1793491200, None) == []
+    start, end = (asked[0][asked[0].index(flag) + 1] for flag in ("-S", "-E"))
+    assert (start, end) == ("uts1793491200", "uts1793577600")
