@@ -123,10 +123,10 @@ class NvmlReader:
                     raise
                 gone.append((index, error))
         there = {gpu.uuid for gpu, _ in found}
-        lost = [_as_known(index, error, there, self.known) for index, error in gone]
-        for gpu, (_, error) in zip(lost, gone, strict=True):
+        lost = [_as_known(index, why, there, self.known) for index, why in gone]
+        for gpu, (_, why) in zip(lost, gone, strict=True):
             if gpu.state == "silent":
-                draft.put_part(gpu.uuid, "devices", Gap("fault", f"NVML: {error}"))
+                draft.put_part(gpu.uuid, "devices", Gap("fault", f"NVML: {why}"))
         self._remember([gpu for gpu, _ in found], lost)
         yield from found
         yield from ((gpu, None) for gpu in lost)
