@@ -13,6 +13,12 @@ from fairwatt.core.errors import PolicyError
 from fairwatt.core.records import GpuAsk, JobRequest
 from fairwatt.slurm_plugins.policy_file import PolicyFile, inspect_policy, read_policy
 from fairwatt.slurm_plugins.policy_show import changed_options
+from fairwatt.slurm_plugins.rule import Options
+from fairwatt.slurm_plugins.rules.account_types import AccountTypesOptions
+from fairwatt.slurm_plugins.rules.cpu_only import CpuOnlyOptions
+from fairwatt.slurm_plugins.rules.interactive_limits import InteractiveOptions
+from fairwatt.slurm_plugins.rules.routing import RoutingOptions
+from fairwatt.slurm_plugins.rules.time_limits import TimeOptions
 from fairwatt.slurm_plugins.site import Site
 from fairwatt.slurm_plugins.words import Vocabulary
 
@@ -36,7 +42,12 @@ def check_policy(path: Path, site: Site) -> tuple[PolicyFile, list[Problem]]:
     policy, faults = inspect_policy(read_policy(path), str(path))
     problems = [Problem(level="error", text=str(fault)) for fault in faults]
     problems += [Problem(level="error", text=text) for text in _failures(policy, site)]
-    warnings = (*_unusual(policy), *_unknown_words(policy, site))
+    warnings = (
+        *_unusual(policy),
+        *_unknown_words(policy, site),
+        *_empty_words(policy),
+        *_unknown_in_rules(policy, site),
+    )
     problems += [Problem(level="warning", text=text) for text in warnings]
     return policy, problems
 
@@ -115,3 +126,54 @@ def _unknown_words(policy: PolicyFile, site: Site) -> Iterator[str]:
         for member in members:
             if vocabulary.read(member).unknown:
                 yield f"{policy.place}: words.{word}: {member} is no GPU type or word known here"
+
+
+def _empty_words(policy: PolicyFile) -> Iterator[str]:
+    """Words that mean each other only, and so nothing."""
+    for word in policy.words:
+        reached, left = {word}, [word]
+        while left:
+            members = {each.casefold() for each in policy.words.get(left.pop(), ())} - reached
+            reached |= members
+            left += members
+        if reached <= policy.words.keys():
+            yield f"{policy.place}: words.{word} means nothing: only words that mean each other"
+
+
+def _unknown_in_rules(policy: PolicyFile, site: Site) -> Iterator[str]:
+    """Types and partitions that the rules which are on name, and this cluster does not have."""
+    vocabulary = Vocabulary(site, policy.words)
+    for rule in policy.rules:
+        if rule.mode == "off":
+            continue
+        place = f"{policy.place}: rules.{rule.name}"
+        for word in _words_of(rule.options):
+            if vocabulary.read(word).unknown:
+                yield f"{place}: {word} is no GPU type or word known here"
+        for partition in _partitions_of(rule.options):
+            if partition not in site.partitions:
+                yield f"{place}: there is no partition {partition}"
+
+
+def _words_of(options: Options) -> list[str]:
+    """GPU types and words in a rule's options, in order, each once."""
+    found: list[str] = []
+    if isinstance(options, AccountTypesOptions):
+        found = [word for words in options.accounts.values() for word in words]
+    if isinstance(options, RoutingOptions):
+        found = [word for route in options.routes for word in route.gpus]
+    return list(dict.fromkeys(found))
+
+
+def _partitions_of(options: Options) -> list[str]:
+    """Partitions in a rule's options, in order, each once."""
+    found: list[str | None] = []
+    if isinstance(options, RoutingOptions):
+        found = [route.partition for route in options.routes]
+    if isinstance(options, CpuOnlyOptions):
+        found = [options.partition]
+    if isinstance(options, InteractiveOptions):
+        found = [*options.partitions]
+    if isinstance(options, TimeOptions):
+        found = [*options.by_partition]
+    return list(dict.fromkeys(name for name in found if name))

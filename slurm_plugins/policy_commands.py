@@ -58,7 +58,10 @@ def check(site_file: Path | None, file: Path | None) -> None:
     if not path.exists() and file is None:
         click.echo(f"{path}: no such file, the defaults are in use")
         return
-    policy_file, problems = check_policy(path, _site(site_file, config))
+    site, origin = _site(site_file, config)
+    policy_file, problems = check_policy(path, site)
+    if problems and site_file is None and origin != "Slurm":
+        click.echo(f"info: names are compared with {origin}")
     for problem in problems:
         click.echo(f"{problem.level}: {problem.text}")
     if any(problem.level == "error" for problem in problems):
@@ -89,7 +92,7 @@ def replay(site_file: Path | None, days: int, as_json: bool, file: Path) -> None
     from fairwatt.slurm_plugins.replay import Replay, as_text
 
     config = config_module.load(config_module.find())
-    site = _site(site_file, config)
+    site, _ = _site(site_file, config)
     now, then = (Policy(site, load_policy(path).rules) for path in (_in_use(config), file))
     found = Replay(now, then)
     today = int(time.time()) // history.DAY_S * history.DAY_S
@@ -108,10 +111,11 @@ def _in_use(config: Config) -> Path:
     return Path(config["policyd.policy_file"])
 
 
-def _site(site_file: Path | None, config: Config) -> Site:
+def _site(site_file: Path | None, config: Config) -> tuple[Site, str]:
+    """The site to judge by, and where it is from."""
     from fairwatt.core.catalogue import load_catalogue
     from fairwatt.slurm_plugins.explain import find_facts
     from fairwatt.slurm_plugins.site import Site
 
-    facts, _ = find_facts(site_file, config)
-    return Site(facts, load_catalogue(config["site.catalogue_dir"] or None))
+    facts, origin = find_facts(site_file, config)
+    return Site(facts, load_catalogue(config["site.catalogue_dir"] or None)), origin

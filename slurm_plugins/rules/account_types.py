@@ -143,8 +143,12 @@ def _whole_held(held: Outcome, site: Site, barred: frozenset[str | None]) -> Out
 
 
 def _words(account: str, options: AccountTypesOptions) -> tuple[str, ...] | None:
-    by_account = {name.lower(): words for name, words in options.accounts.items()}
-    return by_account.get(account, by_account.get(EVERYONE))
+    """What an account may use; the site may have written its name in capitals."""
+    found = options.accounts.get(account)
+    if found is not None:
+        return found
+    capitals = (words for name, words in options.accounts.items() if name.lower() == account)
+    return next(capitals, options.accounts.get(EVERYONE))
 
 
 def _held(request: JobRequest, site: Site, barred: frozenset[str | None]) -> Outcome:

@@ -66,6 +66,28 @@ def test_words_are_shown_once_and_checked_against_the_site(run, tmp_path):
     ]
 
 
+def test_what_rules_name_and_this_cluster_does_not_have_is_told(run, tmp_path):
+    file = tmp_path / "policy.toml"
+    file.write_text(
+        '[words]\nx = ["y"]\ny = ["x"]\n'
+        '[rules.account_types]\naccounts = { bio = ["a1000", "hopper", "x"] }\n'
+        '[rules.routing]\nmode = "enforce"\n[[rules.routing.routes]]\ngpus = ["h10"]\n'
+        'partition = "nowhere"\n'
+        '[rules.interactive_limits]\nmode = "off"\npartitions = ["elsewhere"]\n'
+    )
+    done = run("check", "--site", DEMO_SITE, file)
+    said = [line.removeprefix(f"warning: {file}: ") for line in done.stdout.splitlines()]
+    assert said == [
+        "rules.interactive_limits has options but is off: set mode",
+        "words.x means nothing: only words that mean each other",
+        "words.y means nothing: only words that mean each other",
+        "rules.account_types: a1000 is no GPU type or word known here",
+        "rules.routing: h10 is no GPU type or word known here",
+        "rules.routing: there is no partition nowhere",
+        f"{file}: good; 10 of 15 rules are on",
+    ]
+
+
 def test_check_of_a_good_file(run, tmp_path):
     file = tmp_path / "new.toml"
     file.write_text("[rules.known_types]\nmode = 'warn'\n")
