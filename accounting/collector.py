@@ -119,7 +119,7 @@ def serve(config: Config) -> None:
         )
         own, served = prepare_store(site), prepare_store(site)
         repeater = Repeater(
-            lambda: import_and_refresh(own, site, lock=settings.lock),
+            lambda: import_and_refresh(own, site, lock=settings.lock, with_audit=True),
             lambda: refresh(own, site, settings.lock),
             config["collector.sync_s"],
         )

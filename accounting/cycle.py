@@ -14,6 +14,7 @@ from zoneinfo import ZoneInfo
 
 from sqlite_utils import Database
 
+from fairwatt.accounting.audit_nightly import audit_if_due
 from fairwatt.accounting.carbon import (
     FactorFile,
     check_zone,
@@ -49,6 +50,8 @@ class Site:
     catalogue: Catalogue
     slurm_conf: str
     overlap_s: int
+    audit_days: int = 0
+    audit_hour: int = 0
 
 
 def site_of(config: Config) -> Site:
@@ -70,6 +73,8 @@ def site_of(config: Config) -> Site:
         catalogue=load_catalogue(config["site.catalogue_dir"] or None),
         slurm_conf=config["site.slurm_conf"],
         overlap_s=config["collector.sync_overlap_s"],
+        audit_days=config["collector.audit_days"],
+        audit_hour=config["collector.audit_hour"],
     )
 
 
@@ -106,16 +111,18 @@ def import_and_refresh(
     *,
     source: AccountingSource | None = None,
     lock: AbstractContextManager[object] | None = None,
+    with_audit: bool = False,
 ) -> Imported:
-    """One whole round: import from Slurm, settle, roll up.
+    """One whole round: import from Slurm, settle, roll up, and once a night compare with Slurm.
 
     Raises:
         CommandError: Slurm does not answer; what nodes sent is settled nevertheless.
     """
+    slurm = source or SlurmDb(site.slurm_conf)
     try:
-        return sync(
+        done = sync(
             db,
-            source or SlurmDb(site.slurm_conf),
+            slurm,
             cluster=site.cluster,
             catalogue=site.catalogue,
             zone=site.zone,
@@ -124,6 +131,10 @@ def import_and_refresh(
         )
     finally:
         refresh(db, site, lock)
+    if with_audit and isinstance(slurm, SlurmDb) and site.audit_days:
+        audit_if_due(db, slurm, cluster=site.cluster, count=site.audit_days, zone=site.zone,
+                     hour=site.audit_hour, now_ts=int(time.time()), lock=lock)  # fmt: skip
+    return done
 
 
 class Repeater:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`fairwatt import`: brings runs from files into the store."""
+"""`fairwatt import` brings runs from files, `fairwatt audit` compares the store with Slurm."""
 
 from __future__ import annotations
 
@@ -12,13 +12,17 @@ from pathlib import Path
 
 import click
 
+from fairwatt.accounting.audit import audit_days
 from fairwatt.accounting.cycle import prepare_store, refresh, site_of
 from fairwatt.accounting.import_file import STDIN, FileImport, import_file
 from fairwatt.accounting.import_reader import EXPORT_COMMAND
+from fairwatt.accounting.render import as_json, as_text
+from fairwatt.accounting.slurmdb import SlurmDb
+from fairwatt.accounting.store import open_reader
 from fairwatt.core import config as config_module
 from fairwatt.core.logs import setup
 
-__all__ = ["import_"]
+__all__ = ["audit", "import_"]
 
 
 def _tell_how(context: click.Context, _option: click.Parameter, is_asked: bool) -> None:
@@ -96,3 +100,31 @@ def _progress(file: str) -> Iterator[Callable[[int], object]]:
     size = Path(file).stat().st_size
     with click.progressbar(length=size, label="importing", file=sys.stderr) as bar:
         yield lambda place: bar.update(place - bar.pos)
+
+
+@click.command()
+@click.option(
+    "--days", type=click.IntRange(1, 3660), default=7, show_default=True, help="Past days."
+)
+@click.option("--json", "json_", is_flag=True, help="Print JSON instead of a table.")
+def audit(days: int, json_: bool) -> None:
+    """Compare the store with slurmdbd: runs, CPU and GPU hours of each past day. Changes nothing.
+
+    Exit status 1 if something differs. Run it as a user who may see all jobs in sacct.
+    """
+    setup(verbose=False)
+    site = site_of(config_module.load(config_module.find()))
+    db = open_reader(site.database)
+    try:
+        table = audit_days(
+            db,
+            SlurmDb(site.slurm_conf),
+            cluster=site.cluster,
+            count=days,
+            zone=site.zone,
+            now_ts=int(time.time()),
+        )
+    finally:
+        db.close()
+    click.echo(as_json([table]) if json_ else as_text([table]))
+    sys.exit(1 if table.rows else 0)

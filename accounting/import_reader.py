@@ -19,7 +19,13 @@ from typing import BinaryIO
 
 import msgspec
 
-from fairwatt.accounting.sacct import FIELDS, LAST_FIELD, OPTIONAL_FIELDS, Rejected
+from fairwatt.accounting.sacct import (
+    FIELDS,
+    LAST_FIELD,
+    OPTIONAL_FIELDS,
+    TERMINAL_STATES,
+    Rejected,
+)
 from fairwatt.accounting.sacct_columns import OPEN_STATES, Columns, Table, columns_of
 from fairwatt.accounting.sacct_rows import Layout, chunks, read_header, rows_of_chunks
 from fairwatt.core.errors import SlurmError
@@ -29,10 +35,10 @@ __all__ = ["EXPORT_COMMAND", "LENGTH_BYTES", "Block", "Fault", "Frame", "read_ex
 EXPORT_COMMAND = (
     "SLURM_TIME_FORMAT=%s TZ=UTC sacct --allusers --duplicates --allocations --noconvert"
     " --parsable2 --delimiter=$'\\x1f' --starttime=2025-01-01 --endtime=now"
-    f" --state=CD,F,TO,CA,OOM,NF,PR,DL,BF,RQ,RS,RV --format={','.join((*FIELDS, LAST_FIELD))}"
+    f" --state={','.join(TERMINAL_STATES)}"
+    f" --format={','.join((*FIELDS, 'DBIndex', 'AdminComment', LAST_FIELD))}"
 )
-"""What makes a file that is always read; SLUID, DBIndex, Restarts and AdminComment where sacct
-has them make requeues and resizes exact."""
+"""What makes a file that is always read, with Slurm 22.05 to 26.05."""
 
 NEEDED = ("JobIDRaw", "JobID", "Submit", "Start", "End", "State", "NodeList", "AllocTRES")
 TIMES = ("Submit", "Eligible", "Start", "End")

@@ -6,7 +6,8 @@ from __future__ import annotations
 import secrets
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
-from datetime import UTC, datetime
+from datetime import UTC, date, datetime, timedelta
+from zoneinfo import ZoneInfo
 
 from fairwatt.accounting.accounts import AccountTree, parse_accounts
 from fairwatt.accounting.sacct import (
@@ -87,6 +88,18 @@ class SlurmDb:
                 "show", "accounts", "withcoordinators", "format=Account,Coordinators,Description"
             ),
         )
+
+    def allocated_s(self, cluster: str, day: str, zone: ZoneInfo) -> dict[str, int]:
+        """Return TRES-seconds of a local day by TRES name, as sreport sums them; {}: not yet."""
+        following = date.fromisoformat(day) + timedelta(days=1)
+        argv = ["sreport", "--noheader", "--parsable2", "-t", "seconds", "--tres=ALL"]
+        argv += ["cluster", "utilization", f"cluster={cluster}"]
+        argv += [f"start={day}T00:00:00", f"end={following}T00:00:00", "format=TresName,Allocated"]
+        # Days are cut in the zone of the command.
+        env = {**self._env(), "TZ": zone.key}
+        text = call(argv, timeout_s=TIMEOUT_S, env=env).stdout
+        rows = (line.rpartition("|") for line in text.splitlines())
+        return {name: int(value) for name, _, value in rows if value.isdigit()}
 
     def _sacctmgr(self, *words: str) -> str:
         return call(

@@ -314,6 +314,18 @@ SETTINGS: tuple[Setting, ...] = (
         "How far each import looks back before the last one.",
     ),
     Setting(
+        "collector.audit_days",
+        int,
+        7,
+        "How many past days are compared with slurmdbd every night (`fairwatt audit`); 0: none.",
+    ),
+    Setting(
+        "collector.audit_hour",
+        int,
+        3,
+        "From which local hour on the nightly comparison is made, 0 to 23.",
+    ),
+    Setting(
         "carbon.zone", str, "DEU", "ISO 3166-1 alpha-3 code of the country in the factor file."
     ),
     Setting("carbon.pue", float, 1.3, "Power usage effectiveness of the machine room."),
