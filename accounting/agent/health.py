@@ -24,6 +24,7 @@ import msgspec
 
 from fairwatt.accounting.agent.worker import Worker
 from fairwatt.core.call import start_child
+from fairwatt.core.clock import now_ms
 from fairwatt.core.config import Config
 from fairwatt.core.errors import CommandError, DeviceError
 from fairwatt.core.files import write_atomically
@@ -115,7 +116,7 @@ class HealthWatch:
         fault = self.verdict.fault_of(devices) if self._settings.prolog_fails else None
         if fault is None:
             return {"state": self.verdict.state, "drain": None}
-        self._tell(prolog_failed_ms=_now_ms())
+        self._tell(prolog_failed_ms=now_ms())
         drain = {"code": fault.code, "device": fault.device, "text": fault.text}
         return {"state": self.verdict.state, "drain": drain}
 
@@ -243,7 +244,7 @@ class HealthWatch:
     # -- the verdict ----------------------------------------------------------------------------
 
     def _unknown(self, why: str) -> Verdict:
-        return verdict_unknown(self._settings.node, _now_ms(), "FWH908", why)
+        return verdict_unknown(self._settings.node, now_ms(), "FWH908", why)
 
     def _take(self, verdict: Verdict) -> None:
         before = {finding.key for finding in self.verdict.findings}
@@ -281,7 +282,3 @@ class HealthWatch:
             _log.error("the verdict cannot be kept: %s", fault)
         self._writing_fault = fault
         self._save()  # what came meanwhile
-
-
-def _now_ms() -> int:
-    return time.time_ns() // 1_000_000

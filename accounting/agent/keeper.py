@@ -7,7 +7,6 @@ No thread, socket or clock of its own: the daemon brings what it saw, tests brin
 from __future__ import annotations
 
 import logging
-import time
 from collections.abc import Callable, Collection, Iterable
 from typing import Any
 
@@ -29,6 +28,7 @@ from fairwatt.accounting.agent.sources import Observation
 from fairwatt.accounting.agent.usage import Usage
 from fairwatt.accounting.agent.windows import BoardPower, close_windows, reboot_windows
 from fairwatt.core.catalogue import Catalogue
+from fairwatt.core.clock import now_ms
 from fairwatt.core.conf_lines import constrains_devices
 from fairwatt.core.errors import CatalogueError, ConfigError
 from fairwatt.core.events import AgentStarted, RunEnded
@@ -68,7 +68,7 @@ class Keeper:
         self._catalogue = catalogue
         self._version = version
         self._places = SlurmPlaces(settings, minor_of)
-        self._clock_ms = clock_ms or _now_ms
+        self._clock_ms = clock_ms or now_ms
         self._usage = Usage()
         self._meter = Meter(origin.boot_id)
         self._resumed: set[str] = set()
@@ -395,7 +395,3 @@ def _snapped(reading: Reading, border_ms: int | None) -> Reading:
     if border_ms is None or not 0 <= reading.t_ms - border_ms <= SNAP_MS:
         return reading
     return msgspec.structs.replace(reading, t_ms=border_ms)
-
-
-def _now_ms() -> int:
-    return time.time_ns() // 1_000_000

@@ -9,7 +9,6 @@ from __future__ import annotations
 import contextlib
 import logging
 import re
-import time
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
@@ -18,6 +17,7 @@ import pynvml
 from fairwatt.accounting.agent.gpm import GpmMeter
 from fairwatt.accounting.agent.sources import Sample, Utilisation
 from fairwatt.core.catalogue import Catalogue, GpuModel
+from fairwatt.core.clock import now_ms
 from fairwatt.core.errors import DeviceError
 from fairwatt.core.records import Device, GpuInstance
 
@@ -137,19 +137,19 @@ class NvmlSource:
 
     def _sample(self, uuid: str) -> Sample:
         if uuid not in self._devices:
-            return Sample(uuid, _now_ms(), fault="not among the devices NVML shows")
+            return Sample(uuid, now_ms(), fault="not among the devices NVML shows")
         handle = self._devices[uuid][1]
         try:
             energy_mj = self._offered(
                 "energy", uuid, pynvml.nvmlDeviceGetTotalEnergyConsumption, handle
             )
-            t_ms = _now_ms()
+            t_ms = now_ms()
             if energy_mj is not None:
                 return Sample(uuid, t_ms, energy_mj=energy_mj)
             power_mw = self._offered("power", uuid, pynvml.nvmlDeviceGetPowerUsage, handle)
         except pynvml.NVMLError as error:
             self._note(error)
-            return Sample(uuid, _now_ms(), fault=str(error))
+            return Sample(uuid, now_ms(), fault=str(error))
         if power_mw is None:
             return Sample(uuid, t_ms, fault="offers neither energy nor power")
         return Sample(uuid, t_ms, power_mw=power_mw)
@@ -222,7 +222,3 @@ def _try(function: Callable[..., Any], *args: object) -> Any | None:  # noqa: AN
         if error.value in _DEAD:
             raise
         return None
-
-
-def _now_ms() -> int:
-    return time.time_ns() // 1_000_000

@@ -6,13 +6,13 @@ from __future__ import annotations
 import json
 import os
 import sys
-import time
 from typing import NoReturn
 
 import click
 import msgspec
 
 from fairwatt.core import config as config_module
+from fairwatt.core.clock import now_ms
 from fairwatt.core.errors import DeviceError
 from fairwatt.core.verdict import Verdict, decode_verdict, verdict_unknown
 from fairwatt.core.verdict_metrics import as_metrics
@@ -38,7 +38,7 @@ def health(context: click.Context, as_json: bool) -> None:
     """
     if context.invoked_subcommand is None:
         settings = _settings()
-        _end(newest(settings, _now_ms()), settings, as_json=as_json)
+        _end(newest(settings, now_ms()), settings, as_json=as_json)
 
 
 @health.command()
@@ -83,9 +83,9 @@ def baseline(write: bool) -> None:
     if recorded is None:
         click.echo("no baseline is recorded; `fairwatt health baseline --write` records this:")
     elif recorded.boards == now.boards:
-        click.echo(f"as recorded {age(_now_ms() - recorded.t_ms)} ago:")
+        click.echo(f"as recorded {age(now_ms() - recorded.t_ms)} ago:")
     else:
-        click.echo(f"differs from what was recorded {age(_now_ms() - recorded.t_ms)} ago; now:")
+        click.echo(f"differs from what was recorded {age(now_ms() - recorded.t_ms)} ago; now:")
     for board in now.boards:
         click.echo(json.dumps(msgspec.to_builtins(board)))
 
@@ -93,7 +93,7 @@ def baseline(write: bool) -> None:
 @health.command()
 def metrics() -> None:
     """Print the newest verdict as Prometheus metrics, for node_exporter's textfile collector."""
-    click.echo(as_metrics(newest(_settings(), _now_ms())), nl=False)
+    click.echo(as_metrics(newest(_settings(), now_ms())), nl=False)
 
 
 def newest(settings: HealthSettings, now_ms: int) -> Verdict:
@@ -122,7 +122,7 @@ def _end(verdict: Verdict, settings: HealthSettings, *, as_json: bool) -> NoRetu
     if as_json:
         click.echo(json.dumps(msgspec.to_builtins(verdict), indent=2))
     else:
-        click.echo(verdict_text(verdict, load_checks(), _now_ms()))
+        click.echo(verdict_text(verdict, load_checks(), now_ms()))
     sys.stdout.flush()
     # A thread of ours may hang in the driver: the interpreter would wait for nothing.
     os._exit(EXIT[verdict.state])
@@ -130,7 +130,3 @@ def _end(verdict: Verdict, settings: HealthSettings, *, as_json: bool) -> NoRetu
 
 def _settings() -> HealthSettings:
     return health_settings(config_module.load(config_module.find()))
-
-
-def _now_ms() -> int:
-    return time.time_ns() // 1_000_000

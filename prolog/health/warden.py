@@ -14,6 +14,7 @@ from typing import Protocol
 
 from msgspec.structs import replace
 
+from fairwatt.core.clock import now_ms
 from fairwatt.core.verdict import Finding, one_line
 from fairwatt.prolog.health.drain import NodeView, Record, Step, decide, is_beyond_limit
 
@@ -141,7 +142,7 @@ class Warden:
             others,
             healed=healed,
             limit=self._limit,
-            now_ms=_now_ms(),
+            now_ms=now_ms(),
             boot_id=self._boot_id,
             prolog_failed_ms=failed_ms,
         )
@@ -153,7 +154,7 @@ class Warden:
         self._slurm.drain(step.record.reason)
         time.sleep(self._settle_s)
         mine, others = self._slurm.look(everywhere=True)
-        if is_beyond_limit(mine.name, [mine, *others], limit=self._limit, now_ms=_now_ms()):
+        if is_beyond_limit(mine.name, [mine, *others], limit=self._limit, now_ms=now_ms()):
             self._slurm.undrain()
             why = f"{self._limit} nodes within an hour: the drain was taken back"
             return Step(record=_without_reason(step.record), drain="limit", why=why)
@@ -162,7 +163,3 @@ class Warden:
 
 def _without_reason(record: Record) -> Record:
     return Record(yielded=record.yielded, boot_id=record.boot_id)
-
-
-def _now_ms() -> int:
-    return time.time_ns() // 1_000_000

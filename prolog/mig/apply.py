@@ -14,10 +14,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import BinaryIO
 
+from fairwatt.core.clock import now_ms
 from fairwatt.core.errors import ConfigError, FairwattError
 from fairwatt.core.files import locked
 from fairwatt.prolog.mig.cluster import DRAIN_REASON
-from fairwatt.prolog.mig.journal import Journal, Mark, Phase, Record, Result, Turned, now_ms
+from fairwatt.prolog.mig.journal import Journal, Mark, Phase, Record, Result, Turned
 from fairwatt.prolog.mig.slurm_node import SlurmNode
 from fairwatt.prolog.mig.steps import Steps
 

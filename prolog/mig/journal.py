@@ -8,13 +8,13 @@ a change is not finished; then it moves to `done/`. A last line that is torn doe
 from __future__ import annotations
 
 import os
-import time
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Literal, TypeAlias
 
 import msgspec
 
+from fairwatt.core.clock import now_ms
 from fairwatt.core.errors import SpoolError
 from fairwatt.core.files import sync_folder
 from fairwatt.prolog.mig.cuts import Cut
@@ -32,7 +32,6 @@ __all__ = [
     "Turned",
     "Way",
     "last_change",
-    "now_ms",
 ]
 
 KEPT = 50
@@ -231,11 +230,6 @@ def last_change(folder: Path) -> list[Record]:
     """Return the records of the last finished change; [] if there is none."""
     found = _finished(folder / "done")
     return _read(found[-1]) if found else []
-
-
-def now_ms() -> int:
-    """Return the time in UTC epoch milliseconds."""
-    return time.time_ns() // 1_000_000
 
 
 def _finished(done: Path) -> list[Path]:

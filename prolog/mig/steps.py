@@ -15,6 +15,7 @@ from pathlib import Path
 
 from fairwatt.core.call import call
 from fairwatt.core.catalogue import Catalogue
+from fairwatt.core.clock import now_ms
 from fairwatt.core.conf_lines import names_node, read_conf
 from fairwatt.core.config import Config
 from fairwatt.core.errors import CommandError, ConfigError, DeviceError, SlurmError
@@ -23,7 +24,7 @@ from fairwatt.prolog.mig.conf_edit import with_gres, with_gres_in_options, with_
 from fairwatt.prolog.mig.conf_files import ConfFiles
 from fairwatt.prolog.mig.cuts import changes, is_cut
 from fairwatt.prolog.mig.generate import boards_live, generate
-from fairwatt.prolog.mig.journal import Foreign, Journal, now_ms
+from fairwatt.prolog.mig.journal import Foreign, Journal
 from fairwatt.prolog.mig.live import LiveNode
 from fairwatt.prolog.mig.names import Spelling
 from fairwatt.prolog.mig.nvml_mig import carry_out

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import msgspec
 
+from fairwatt.core.clock import now_ms
 from fairwatt.core.config import Config
 from fairwatt.core.errors import ConfigError
 from fairwatt.core.gres import parse_node_gres
@@ -19,7 +20,7 @@ from fairwatt.prolog.mig.cuts import Cut, cuts_of, is_cut
 from fairwatt.prolog.mig.finding import CODES, Finding
 from fairwatt.prolog.mig.generate import boards_declared, boards_live, generate
 from fairwatt.prolog.mig.here import Here
-from fairwatt.prolog.mig.journal import Begun, Journal, Target, now_ms
+from fairwatt.prolog.mig.journal import Begun, Journal, Target
 from fairwatt.prolog.mig.layout import GpuSet, MigFile, NodeLayout
 from fairwatt.prolog.mig.lint import lint_boards
 from fairwatt.prolog.mig.lint_types import lint_types
