@@ -20,10 +20,11 @@ from _collections_abc import Callable, Iterator, Mapping
 PROC = "/proc"
 GRACE_S, KILL_S, TEMP_S = 1.0, 0.5, 1.0
 """How long SIGTERM has, SIGKILL has, and the job's folder takes at most to be removed."""
-ROUNDS = 3
-"""How often is looked again for processes that were born meanwhile."""
+ROUNDS, LAST_ROUND_S = 3, 2.0
+"""How often is looked again for processes that were born meanwhile, and for how long."""
 STEP_S = 0.02
-LONGEST_ENVIRON = 1 << 21  # Linux takes no longer one
+LONGEST_ENVIRON = 1 << 17
+"""Linux takes 2 MiB; a user's hundreds of such processes would use up the epilog's time."""
 
 SIGTERM, SIGKILL = 15, 9
 
@@ -66,6 +67,7 @@ def _is_number(text: str) -> bool:
 
 def _end_processes(job: str, sluid: str, uid: int) -> Iterator[str]:
     """SIGTERM first; SIGKILL for what is left, and for what is born meanwhile."""
+    last_round = time.monotonic() + LAST_ROUND_S
     left = processes_of(job, sluid, uid)
     if not left:
         return
@@ -79,6 +81,9 @@ def _end_processes(job: str, sluid: str, uid: int) -> Iterator[str]:
         ended.update(left)
         _signal(left, SIGKILL)
         _wait(left, KILL_S)
+        if time.monotonic() > last_round:
+            break
+    left = [(pid, start) for pid, start in left if _start(str(pid)) == start]
     yield f"ended {len(ended) - len(left)} processes that the job had left behind"
     if left:
         pids = " ".join(str(pid) for pid, _ in left[:20])

@@ -7,6 +7,7 @@ comes, whichever is first.
 
 from __future__ import annotations
 
+import logging
 import os
 import time
 from collections.abc import Callable, Iterable, Mapping
@@ -33,6 +34,7 @@ EXPECTED_S = 300.0
 MIB = 1 << 20
 MAX_XIDS = 200
 _T = TypeVar("_T")
+_log = logging.getLogger(__name__)
 
 
 class Round:
@@ -164,7 +166,10 @@ def _tried(part: str, gaps: dict[tuple[str, str], Gap], read: Callable[[], _T]) 
         return read()
     except (FairwattError, OSError, ValueError) as error:
         gaps["", part] = Gap("fault", one_line(f"{part}: {error}"))
-        return None
+    except Exception as error:  # a fault of ours must not end the other checks
+        _log.exception("%s", part)
+        gaps["", part] = Gap("fault", one_line(f"{part}: {type(error).__name__}: {error}"))
+    return None
 
 
 def _stamp(path: Path) -> tuple[int, int] | None:

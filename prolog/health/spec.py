@@ -121,7 +121,7 @@ class _SiteFile:
         self._places = Places(text, place)
         try:
             self._tree = tomllib.loads(text)
-        except tomllib.TOMLDecodeError as error:
+        except (tomllib.TOMLDecodeError, RecursionError) as error:
             found = re.search(r"line (\d+)", str(error))
             at = f"{place}:{found[1]}" if found else place
             raise ConfigError(f"not valid TOML: {error}", place=at, remedy="mend it") from error

@@ -11,6 +11,7 @@ profiles = { "1g.5gb" = 7 }            # or a list; "3g.20gb@4" fixes the first 
 from __future__ import annotations
 
 import difflib
+import math
 import re
 import tomllib
 from collections.abc import Iterable, Iterator, Mapping
@@ -43,7 +44,9 @@ _PLAN_SECONDS = ("idle_s", "min_hold_s", "min_wait_s")
 _PLAN_KEYS = ("allowed", "keep", *_PLAN_SECONDS, *_PLAN_FLAGS)
 _PIECE = re.compile(r"([^@\s]+)(?:@(\d))?")
 _RANGE = re.compile(r"(\d{1,3})(?:-(\d{1,3}))?")
-_SPAN = re.compile(r"(\d+)-(\d+)")
+_SPAN = re.compile(r"(\d{1,18})-(\d{1,18})")
+_BRACKETS = re.compile(r"\[([^]]*)\]?")
+_PARTS = re.compile(r",(?![^[]*\])")
 _UUID = re.compile(r"GPU-[0-9A-Za-z-]{1,80}")
 _TYPE = re.compile(r"[A-Za-z0-9_.+-]{1,60}")
 _MOST_NODES, _MOST_PIECES = 100_000, 16
@@ -89,7 +92,7 @@ def inspect_layouts(
     reader = _Reader(text, place, catalogue)
     try:
         tree = tomllib.loads(text)
-    except tomllib.TOMLDecodeError as error:
+    except (tomllib.TOMLDecodeError, RecursionError) as error:
         line = re.search(r"line (\d+)", str(error))  # absent where the text ends too early
         at = f"{place}:{line[1] if line else len(text.splitlines())}"
         fault = ConfigError(f"not valid TOML: {error}", place=at, remedy="mend the line")
@@ -97,11 +100,22 @@ def inspect_layouts(
     return reader.file(tree), reader.problems
 
 
+def _most_nodes(part: str) -> int:
+    """How many names a part of a host list without commas outside brackets may at most give."""
+    return math.prod(sum(map(_length, text.split(","))) for text in _BRACKETS.findall(part))
+
+
+def _length(text: str) -> int:
+    span = _SPAN.match(text)
+    return max(1, int(span[2]) - int(span[1]) + 1) if span else 1
+
+
 class _Reader:
     """Turns one file's tree into records; keeps the faults, each with its line."""
 
     def __init__(self, text: str, place: str, catalogue: Catalogue) -> None:
         self.problems: list[ConfigError] = []
+        self._faulty: set[str] = set()
         self._places = Places(text, place)
         self._place = place
         self._catalogue = catalogue
@@ -114,6 +128,8 @@ class _Reader:
             layout = self._layout(name, body)
             if layout is not None:
                 layouts[name] = layout
+            else:
+                self._faulty.add(name)
         nodes = self._nodes(self._table(tree, "nodes"), layouts)
         plan = self._plan(self._table(tree, "plan"), layouts)
         return MigFile(layouts, nodes, plan, self._types(self._table(tree, "types")), self._place)
@@ -230,7 +246,7 @@ class _Reader:
         for gpus, name in self._named(value, *path):
             layout = layouts.get(name) if isinstance(name, str) else None
             if layout is None:
-                self._fault("no such layout", name, _nearest(str(name), layouts), *path)
+                self._no_layout(name, layouts, *path)
                 continue
             mine = layout.gpus if gpus is None else gpus
             twice = [other for other, _ in parts if mine.overlaps(other)]
@@ -239,6 +255,11 @@ class _Reader:
                 self._fault("a GPU in two layouts", value, remedy, *path)
             parts.append((mine, layout))
         return tuple(parts)
+
+    def _no_layout(self, name: object, layouts: Mapping[str, Layout], *path: str) -> None:
+        """Of a layout that is there, but wrong, enough was said."""
+        if not (isinstance(name, str) and name in self._faulty):
+            self._fault("no such layout", name, _nearest(str(name), layouts), *path)
 
     def _named(self, value: object, *path: str) -> Iterator[tuple[GpuSet | None, object]]:
         if isinstance(value, dict):
@@ -250,8 +271,7 @@ class _Reader:
             yield None, value
 
     def _hosts(self, hosts: str, *path: str) -> list[str]:
-        spans = ((int(match[1]), int(match[2])) for match in _SPAN.finditer(hosts))
-        if any(last - first > _MOST_NODES for first, last in spans):
+        if sum(map(_most_nodes, _PARTS.split(hosts))) > _MOST_NODES:
             self._fault("too many nodes", hosts, "write a shorter range", *path)
             return []
         try:
@@ -289,9 +309,10 @@ class _Reader:
                 self._fault("no list", names, 'write ["name", ...]', *path, hosts)
                 continue
             for name in names:
-                if name not in layouts:
-                    self._fault("no such layout", name, _nearest(str(name), layouts), *path, hosts)
-            known = tuple(dict.fromkeys(name for name in names if name in layouts))
+                if not isinstance(name, str) or name not in layouts:
+                    self._no_layout(name, layouts, *path, hosts)
+            words = [name for name in names if isinstance(name, str)]
+            known = tuple(dict.fromkeys(name for name in words if name in layouts))
             for node in self._hosts(hosts, *path, hosts):
                 if node in found:
                     self._fault(f"{node} is there twice", hosts, "name it once", *path, hosts)

@@ -53,7 +53,7 @@ def _path(line: str) -> tuple[str, ...]:
     """The keys that one line of TOML leads through; () for a line that is none."""
     try:
         node: Any = tomllib.loads(line)
-    except tomllib.TOMLDecodeError:
+    except (tomllib.TOMLDecodeError, RecursionError):
         return ()
     path: list[str] = []
     while isinstance(node, dict) and node:

@@ -117,6 +117,41 @@ def test_term_then_kill_and_only_the_job(sleeper) -> None:
     assert list(cleanup._end_processes(JOB, "", ME)) == []
 
 
+def test_where_looking_takes_long_what_is_known_is_killed_once_and_no_more(
+    sleeper, monkeypatch
+) -> None:
+    """Hundreds of processes with megabytes of environment: two looks, TERM and KILL, an end."""
+    stubborn = sleeper(STUBBORN)
+    seen = [(stubborn.pid, cleanup._start(str(stubborn.pid)))]
+    looks: list[str] = []
+
+    def look(job: str, _sluid: str, _uid: int) -> list[tuple[int, str | None]]:
+        looks.append(job)
+        return seen  # as if born anew each time
+
+    monkeypatch.setattr(cleanup, "processes_of", look)
+    monkeypatch.setattr(cleanup, "LAST_ROUND_S", 0.0)
+    lines = list(cleanup._end_processes(JOB, "", ME))
+    assert lines == ["ended 1 processes that the job had left behind"]
+    assert stubborn.wait(1) == -signal.SIGKILL
+    assert len(looks) == 2
+
+
+def test_a_huge_environment_is_not_read_to_its_end(proc: Path, monkeypatch) -> None:
+    process(proc, 7, environ=named(JOB) + b"A=" + b"x" * (2 << 20))
+    read: list[int] = []
+    whole = cleanup._read
+
+    def counted(pid: str, name: str, longest: int) -> bytes:
+        content = whole(pid, name, longest)
+        read.append(len(content))
+        return content
+
+    monkeypatch.setattr(cleanup, "_read", counted)
+    assert [pid for pid, _ in cleanup.processes_of(JOB, "", ME)] == [7]
+    assert sum(read) < 200_000
+
+
 @pytest.mark.parametrize("pidfd", [True, False])
 def test_a_pid_that_is_another_s_by_now_is_not_signalled(sleeper, monkeypatch, pidfd) -> None:
     if not pidfd:

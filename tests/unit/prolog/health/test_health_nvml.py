@@ -250,6 +250,18 @@ class TestBaseline:
         with pytest.raises(ConfigError, match="record the baseline when all GPUs work"):
             record(settings)
 
+    def test_a_fault_of_ours_in_reading_it_ends_no_other_check(
+        self, gpus, fake, settings, monkeypatch
+    ) -> None:
+        record(settings)
+
+        def broken(*_: object) -> None:
+            raise ZeroDivisionError("ours")
+
+        monkeypatch.setattr("fairwatt.prolog.health.round.read_expected", broken)
+        fake.lose(gpus[0].uuid)
+        assert found(settings) == {"FWH101": gpus[0].uuid, "FWH903": None}
+
     def test_a_damaged_one_is_unknown_and_drains_nothing(self, gpus, settings) -> None:
         settings.folder.mkdir()
         (settings.folder / "baseline.json").write_text("{")

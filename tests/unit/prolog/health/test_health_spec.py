@@ -99,6 +99,7 @@ def test_a_site_changes_single_entries(tmp_path: Path) -> None:
         ("checks = 3", "{path}:1: checks: no table (got 3); write [checks]"),
         ("[checks.hot]\nenabled = 1", "{path}:2: checks.hot.enabled: Expected `bool`"),
         ("[checks\n", "{path}:1: not valid TOML"),
+        pytest.param("x = " + "[" * 5000, "{path}: not valid TOML", id="nested"),
     ],
 )
 def test_each_fault_names_its_line(tmp_path: Path, text: str, message: str) -> None:

@@ -176,7 +176,12 @@ class TestFile:
             ("[nodes]\nn1 = 7", 2, "no such layout"),
             ('[nodes]\n"n[1-" = "whole"', 2, "no host list"),
             ('[nodes]\n"n[1-999999999]" = "whole"', 2, "shorter range"),
+            ('[nodes]\n"n[0-9999]x[0-9999]" = "whole"', 2, "shorter range"),
+            # Of a layout that is wrong nobody says that there is none.
+            ('[layouts.x]\nprofiles = [3]\n[nodes]\nn1 = "x"', 2, "write a list"),
+            ('[layouts.x]\nprofiles = [3]\n[plan]\nallowed = { n1 = ["x"] }', 2, "write a list"),
             ('[plan]\nallowed = { n1 = ["x"] }', 2, "no such layout"),
+            ('[plan]\nallowed = { n1 = [["x"]] }', 2, "no such layout"),
             ('[plan]\nallowed = { n1 = "whole" }', 2, "no list"),
             ('[plan]\nallowed = { "n[1-2]" = [], n1 = [] }', 2, "name it once"),
             ("[plan]\nkeep = { a100 = -1 }", 2, "0 or more"),
@@ -186,6 +191,7 @@ class TestFile:
             ('[types]\na100 = "a100"', 2, "did you mean a100-"),
             ('[types]\na100-40 = "a b"', 2, "no GRES type"),
             ("[layouts.x\n", 1, "not valid TOML"),
+            pytest.param("x = " + "[" * 5000, 1, "not valid TOML", id="nested"),
             ('[nodes]\nn1 = "whole"\nn1 = "whole"', 3, "not valid TOML"),
         ],
     )
@@ -196,17 +202,15 @@ class TestFile:
         assert said in str(problems[0])
         assert problems[0].remedy
 
+    def test_many_ranges_are_not_too_many_nodes(self) -> None:
+        text = '[nodes]\n"n[1-300,401-700,801-1100],r[1-9]c[01-20]" = "whole"\n'
+        assert len(parse_layouts(text, "mig.toml", CATALOGUE).nodes) == 900 + 180
+
     def test_all_faults_at_once_and_the_rest_is_read(self) -> None:
         text = GOOD.replace('"3g.20gb", "3g.20gb"]', '"3g.20gb", "9g.9gb"]') + "x = 1\n"
         found, problems = inspect_layouts(text, "mig.toml", CATALOGUE)
-        # The layout itself; the two nodes and the plan that then name an unknown one; plan.x.
-        assert [str(each).split(": ")[0] for each in problems] == [
-            "mig.toml:3",
-            "mig.toml:12",
-            "mig.toml:13",
-            "mig.toml:22",
-            "mig.toml:18",
-        ]
+        # The layout itself, not the nodes and the plan that name it; plan.x.
+        assert [str(each).split(": ")[0] for each in problems] == ["mig.toml:3", "mig.toml:22"]
         assert "small" in found.layouts
         with pytest.raises(ConfigError) as caught:
             parse_layouts(text, "mig.toml", CATALOGUE)
