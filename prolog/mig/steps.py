@@ -48,7 +48,7 @@ STEPS_STATIC = (
 A node that is resumed counts as not responding until slurmctld hears of it, and no job starts
 there. If its slurmd runs already, that is at slurmctld's next ping, a second or two later; so it
 is resumed first, and its slurmd's registration, if it is right, is what brings it back. After
-`reconfigure` slurmctld up to 24.11 knows no state of the node, and would not resume it.
+`reconfigure` slurmctld up to 24.11 knows no state of the node, and does not resume it.
 """
 
 POLL_S, SLOW_POLL_S = 0.05, 1.0
@@ -233,13 +233,20 @@ class Steps:
         self._command("mig.start_command")
 
     def _registered(self) -> None:
+        node = self._agreed()
+        if not self._journal.begun.dynamic and node.is_drained and node.foreign_reason is None:
+            self._slurm.resume()  # it could not be before: slurmctld knew no state of it
+            self._agreed()
+
+    def _agreed(self) -> NodeState:
+        """Wait until slurmctld and slurmd agree on the GPUs that are wanted."""
         deadline = time.monotonic() + self._site.config["mig.start_wait_s"]
         node: NodeState | None = None
         while time.monotonic() < deadline:
             node = self._slurm.show()
             if node is not None and self._is_fresh(node):
                 if self._agrees(node):
-                    return
+                    return node
                 if "INVALID_REG" in node.flags:
                     break
             time.sleep(POLL_S)
@@ -264,7 +271,9 @@ class Steps:
             self._stay_drained(reason)
             return
         node = self._slurm.show()
-        if node is not None and node.is_drained and not self._note_foreign(node):
+        if node is None or not node.is_drained or self._note_foreign(node):
+            return
+        if "UNKNOWN" not in node.flags:
             self._slurm.resume()
 
     def _stay_drained(self, reason: str) -> None:

@@ -12,7 +12,7 @@ from fairwatt.core.errors import ConfigError, DeviceError, FairwattError
 from fairwatt.prolog.mig.apply import Outcome, finish, hold_lock, turn_back
 from fairwatt.prolog.mig.journal import Begun, Journal, Mark, Target, last_change
 from fairwatt.prolog.mig.status import as_text, read_status
-from fairwatt.prolog.mig.steps import STEPS_DYNAMIC
+from fairwatt.prolog.mig.steps import STEPS_DYNAMIC, STEPS_STATIC
 
 OLD = Target("as before", (), "gpu:a:7", {"a": 7})
 NEW = Target("large", (), "gpu:b:2", {"b": 2})
@@ -104,6 +104,15 @@ def test_what_fails_is_taken_back_as_far_as_it_went(begin, step, way_back) -> No
     assert outcome.result == "rolled back"
     assert "in use" in outcome.text
     assert done == [*NAMES[: NAMES.index(step)], *back(*way_back)]
+
+
+def test_a_static_node_that_was_only_stopped_comes_back(tmp_path, monkeypatch) -> None:
+    monkeypatch.setattr(Notes, "names", STEPS_STATIC)
+    begun = Begun(t_ms=5, node="n1", old=OLD, new=NEW, dynamic=False, by_hand=True)
+    journal = Journal.begin(tmp_path, begun)
+    outcome, done, _ = walk(journal, {("forward", "stop"): DeviceError("a job began")})
+    assert outcome.result == "rolled back"
+    assert done == ["drain", "idle", *back("resume", "start", "registered")]
 
 
 def test_ctrl_c_takes_back_too(begin) -> None:
