@@ -32,8 +32,9 @@ HOOKS_P99_MS = 50.0
 OF_PEER = 0.5
 RSS_MIB = 30.0
 CORE_PERCENT = 0.2
-LEAK_KIB = 1024
-"""Less than this may come between a tenth of the samplings and all: the state of more jobs."""
+LEAK_KIB = 2048
+"""Most that may come between a tenth of the samplings and all: 23 bytes for each, less than the
+smallest object that could be forgotten in one."""
 
 
 Marks = Sequence[dict[str, float]]
