@@ -51,4 +51,6 @@ class Finding:
 
     def __str__(self) -> str:
         head = f"{self.place}: {self.code} {self.severity}: {self.text}"
-        return head if self.write is None else f"{head}\n    write: {self.write}"
+        if self.write is None:
+            return head
+        return "\n".join([head, *(f"    write: {line}" for line in self.write.splitlines())])

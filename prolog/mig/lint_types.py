@@ -8,6 +8,8 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 
 from fairwatt.core.catalogue import Catalogue
+from fairwatt.core.errors import ConfigError
+from fairwatt.prolog.mig.conf_edit import with_gres
 from fairwatt.prolog.mig.finding import Finding
 from fairwatt.prolog.mig.generate import Board, Generated, generate
 from fairwatt.prolog.mig.live import LiveNode
@@ -30,7 +32,7 @@ def lint_types(
     detects = conf.autodetect == "nvml"
     spelling = Spelling(catalogue, words, conf.types, must_match=detects)
     wanted = generate(conf.node, boards, spelling, others=conf.others)
-    write = conf.line_with_gres(wanted.gres) or f"Gres={wanted.gres}"
+    write = _line(conf, wanted.gres)
     if not conf.gpus:
         yield from _nothing(conf, wanted)
     elif detects:
@@ -49,7 +51,7 @@ def _nothing(conf: NodeConf, wanted: Generated) -> Iterator[Finding]:
     else:
         place = conf.gres_line.place if conf.gres_line else conf.node
         text = f"{conf.node} has {sum(wanted.counts.values())} GPUs or slices, and none in Gres="
-        write = conf.line_with_gres(wanted.gres) or f"Gres={wanted.gres}"
+        write = _line(conf, wanted.gres)
         yield Finding("FWM115", "error", place, text, write)
 
 
@@ -147,6 +149,17 @@ def _configured(conf: NodeConf) -> Counter[str]:
     for each in conf.gpus:
         counts[each.type or ""] += each.count
     return counts
+
+
+def _line(conf: NodeConf, gres: str) -> str:
+    """What to write; a line for several nodes is parted: of the others nothing is known here."""
+    whole = conf.line_with_gres(gres) or f"Gres={gres}"
+    if not conf.other_nodes or conf.gres_line is None:
+        return whole
+    try:
+        return with_gres(conf.gres_line.text, conf.node, gres)
+    except ConfigError:  # NodeAddr= or Port= with a value for each: by hand
+        return whole
 
 
 def _place(conf: NodeConf) -> str:

@@ -126,6 +126,11 @@ class TestAutodetected:
         slurm = conf(tmp_path, "NodeName=n[1-3] Gres=gpu:a100:3\n", "AutoDetect=nvml\n")
         (found,) = lint(None, slurm, node(board(0)), CATALOGUE)
         assert "for 2 more nodes" in found.text
+        # The other two may have their three GPUs: less than configured would drain them.
+        assert str(found).splitlines()[1:] == [
+            "    write: NodeName=n[2-3] Gres=gpu:a100:3",
+            "    write: NodeName=n1 Gres=gpu:a100:1",
+        ]
 
     def test_default_gres_is_this_nodes_too(self, tmp_path) -> None:
         text = "NodeName=DEFAULT Gres=gpu:a100:3\nNodeName=n1 CPUs=2\n"
