@@ -44,7 +44,7 @@ def minutes_text(minutes: int) -> str:
     ('1:30 h', '2 days', '2 h', '45 min')
     """
     if minutes == UNLIMITED_MIN:
-        return "unlimited time"
+        return "unlimited"
     if minutes % 1440 == 0 and minutes > 1440:
         return f"{minutes // 1440} days"
     if minutes < 60:

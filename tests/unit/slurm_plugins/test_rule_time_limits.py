@@ -131,7 +131,14 @@ def test_a_job_whose_qos_lifts_the_time_is_left_alone():
 
 
 @pytest.mark.parametrize(
-    ("minutes", "text"), [(1, "1 min"), (60, "1 h"), (1440, "24 h"), (2880, "2 days")]
+    ("minutes", "text"),
+    [
+        (1, "1 min"),
+        (60, "1 h"),
+        (1440, "24 h"),
+        (2880, "2 days"),
+        (4294967295, "unlimited"),
+    ],
 )
 def test_times_for_people(minutes, text):
     assert minutes_text(minutes) == text
