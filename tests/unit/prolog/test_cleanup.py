@@ -15,8 +15,8 @@ import pytest
 
 from fairwatt.prolog import cleanup
 
-JOB = "4123456789"
-"""No job of this host: the real processes of these tests carry it."""
+JOB, OTHER = (str(first + os.getpid()) for first in (4_000_000_000, 4_100_000_000))
+"""No jobs of this host, nor of another run of these tests: their real processes carry them."""
 ME = os.getuid()
 
 
@@ -105,7 +105,7 @@ def sleeper() -> Iterator:
 
 
 def test_term_then_kill_and_only_the_job(sleeper) -> None:
-    mild, stubborn, other = sleeper(), sleeper(STUBBORN), sleeper(job="4123456788")
+    mild, stubborn, other = sleeper(), sleeper(STUBBORN), sleeper(job=OTHER)
     begun = time.monotonic()
     (line,) = list(cleanup._end_processes(JOB, "", ME))
     took = time.monotonic() - begun
