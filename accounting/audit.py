@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Compares the store with slurmdbd by day: runs that ended, CPU and GPU hours.
 
-It changes nothing. Runs are compared one by one with sacct's; hours also with sreport's own sums, where slurmdbd has
-made them.
+It changes nothing. Runs are compared one by one with sacct's; hours also with sreport's own sums,
+where slurmdbd has made them.
 """
 
 from __future__ import annotations

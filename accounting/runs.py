@@ -136,12 +136,18 @@ def rank_restarts(runs: Sequence[Mapping[str, Any]]) -> list[int]:
     """Return the restart count of each run of one job id, ordered by submit and start.
 
     For releases whose sacct offers no Restarts: a run that was submitted when the one before
-    it ended is its next try; anything else is another job under a reused id.
+    it ended is its next try; anything else is another job under a reused id. A resized job goes on
+    in the same try (22.05 gives its next record another submit time).
     """
     ranks: list[int] = []
     for index, run in enumerate(runs):
         before = runs[index - 1] if index else None
-        ranks.append(ranks[-1] + 1 if before is not None and _continues(before, run) else 0)
+        if before is None or not _continues(before, run):
+            ranks.append(0)
+        elif before["state"] == "RESIZING" and before["submit_ts"] != run["submit_ts"]:
+            ranks.append(ranks[-1])
+        else:
+            ranks.append(ranks[-1] + 1)
     return ranks
 
 
@@ -194,9 +200,12 @@ def _write_one(
     else:
         # Settled when the run was first read, and by what is known of the other runs.
         values["restart_cnt"] = match["restart_cnt"]
-        if all(match[name] == values[name] for name in COLUMNS):
+        news = {name for name in COLUMNS if match[name] != values[name]}
+        if news:
+            connection.execute(_UPDATE, (*values.values(), match["run_id"]))
+        # A run that goes on is longer each time: its days are marked by the clock, not here.
+        if not news or (news == {"elapsed_off_s"} and values["end_ts"] is None):
             return None
-        connection.execute(_UPDATE, (*values.values(), match["run_id"]))
         spans = _spans([_start_ts(match)], [match["end_ts"]], now_ts)
     if known:
         _rerank(
@@ -295,8 +304,14 @@ def _rerank(
     values: Mapping[str, Any],
     ranked: Callable[[Sequence[Mapping[str, Any]]], list[int]],
 ) -> None:
+    names = ("run_id", "submit_ts", "start_ts", "end_ts", "uid", "state", "restart_cnt")
+    rows = connection.execute(
+        f"SELECT {', '.join(names)} FROM run WHERE job_id = ?"  # noqa: S608
+        " AND cluster = (SELECT text FROM word WHERE id = ?)",
+        (values["job_id"], values["cluster_id"]),
+    )
     runs = sorted(
-        ({**one, "start_ts": _start_ts(one)} for one in _known(connection, values)),
+        (dict(zip(names, row, strict=True)) for row in rows),
         key=lambda one: (one["submit_ts"], one["start_ts"] or 2**62, one["run_id"]),
     )
     changed = [

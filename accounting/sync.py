@@ -123,14 +123,16 @@ def last_import_ts(connection: sqlite3.Connection, cluster: str) -> int | None:
 
 
 def flag_runaways(runs: Iterable[Run], alive: frozenset[int] | None, before_ts: int) -> list[Run]:
-    """Mark runs that slurmdbd calls running but the controller does not know.
+    """Mark runs that slurmdbd calls running but the controller does not know; how long is unknown.
 
     Nothing is marked when the controller is away (`alive` None), or started after `before_ts`.
     """
     if alive is None:
         return list(runs)
     return [
-        run._replace(flags=run.flags | RunFlag.RUNAWAY) if _lost(run, alive, before_ts) else run
+        run._replace(flags=run.flags | RunFlag.RUNAWAY, elapsed_s=None)
+        if _lost(run, alive, before_ts)
+        else run
         for run in runs
     ]
 

@@ -245,3 +245,29 @@ def test_a_job_cancelled_while_pending_marks_the_day_of_its_end(db):
 def test_a_run_knows_the_decision_that_made_it(db, comment, wanted):
     put(db, sacct_run(AdminComment=comment))
     assert db.execute("SELECT decision_id FROM run").fetchone() == (wanted,)
+
+
+def test_a_run_that_goes_on_is_no_news(db):
+    """Else a job of 90 days would have 90 days computed again at every import."""
+    running = {"State": "RUNNING", "End": "Unknown"}
+    put(db, sacct_run(**running, ElapsedRaw="940"))
+    clean(db)
+    assert put(db, sacct_run(**running, ElapsedRaw="1240"), now=2300) == 0
+    assert db.execute("SELECT elapsed_s FROM run").fetchone() == (1240,)
+    assert db.execute("SELECT count(*) FROM dirty_day").fetchone() == (0,)
+    assert put(db, sacct_run(ElapsedRaw="100")) == 1
+    assert db.execute("SELECT day FROM dirty_day").fetchall() == [("1970-01-01",)]
+
+
+def test_a_resized_job_is_not_restarted(db):
+    """22.05, measured: the second record has the time of the change as its submission."""
+    first = sacct_run(DBIndex="1", State="RESIZING", NNodes="2")
+    second = sacct_run(DBIndex="2", Submit="1160", Start="1160", End="1200")
+    third = sacct_run(DBIndex="3", Submit="1200", Start="1230", End="1300")
+    put(db, first, second, third)
+    assert db.execute("SELECT restart_cnt FROM run ORDER BY start_ts").fetchall() == [
+        (0,),
+        (0,),
+        (1,),
+    ]
+    assert put(db, third, first, second) == 0
