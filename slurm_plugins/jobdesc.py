@@ -279,15 +279,15 @@ def flags(after: JobRequest, before: JobRequest) -> str:
 
 
 def _asks(entries: Mapping[Level, tuple[Gres, ...]]) -> tuple[GpuAsk, ...]:
-    """The GPU entries; of two with the same type at one level Slurm takes the last."""
-    last = {
-        (level, item.type): item.count
-        for level, items in entries.items()
-        for item in items
-        if item.is_gpu
-    }
+    """The GPU entries; of those with the same type at one level Slurm takes the last above 0."""
+    counts: dict[tuple[Level, str | None], int] = {}
+    for level, items in entries.items():
+        for item in items:
+            if item.is_gpu:
+                before = counts.get((level, item.type), 0)
+                counts[level, item.type] = item.count or before
     return tuple(
-        GpuAsk(level=level, type=type_, count=count) for (level, type_), count in last.items()
+        GpuAsk(level=level, type=type_, count=count) for (level, type_), count in counts.items()
     )
 
 

@@ -153,3 +153,24 @@ def test_a_text_that_would_be_written_as_it_is_is_no_edit():
     """Found by fuzzing: a count behind a comparison was written again and again."""
     job = {"tres_per_task": "gpu:>=40G:1", "req_nodes": "no_such_node"}
     assert decide(job, POLICY, spelling=Spelling.BARE).edits == {}
+
+
+@pytest.mark.parametrize(
+    ("text", "count"),
+    [
+        ("gres/gpu:a100:3,gres/gpu:a100:0", 3),
+        ("gres/gpu:a100:0,gres/gpu:a100:3", 3),
+        ("gres/gpu:a100:3,gres/gpu:a100:1", 1),
+        ("gres/gpu:a100:3,gres/gpu:a100:2,gres/gpu:a100:0", 2),
+        ("gres/gpu:a100:0", 0),
+    ],
+)
+def test_of_several_entries_the_last_above_zero_counts(text, count):
+    """Measured on 22.05, 24.11 and 26.05; a zero at the end once hid the GPUs from the policy."""
+    (ask,) = jobdesc.parse({"tres_per_node": text}).request.gpus
+    assert ask.count == count
+
+
+def test_a_zero_at_the_end_hides_no_gpu():
+    text = "gres/gpu:h10:3,gres/gpu:h10:0"
+    assert not decide({"tres_per_node": text}, POLICY).accepted
