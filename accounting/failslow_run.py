@@ -186,8 +186,7 @@ def _judged(alike: Mapping[Rank, _Line]) -> list[_Found]:
     """Return each metric's judgement on ranks of one kind, and its slow ranks."""
     names = {f"{rank.device}/{rank.instance}": rank for rank in alike}
     steps = sorted({step for line in alike.values() for step in line.util})
-    peers = {step: median([line.util[step] for line in alike.values() if step in line.util])
-             for step in steps}  # fmt: skip
+    peers = {step: _peers_at(step, alike.values()) for step in steps}
     found: list[_Found] = []
     for metric, limits in _METRICS:
         series = {name: _values(metric, alike[rank], steps, peers) for name, rank in names.items()}
@@ -197,19 +196,42 @@ def _judged(alike: Mapping[Rank, _Line]) -> list[_Found]:
     return found
 
 
+class _Peers(NamedTuple):
+    """The medians of ranks of one kind in one step; `clock_mhz` None where nobody's is known."""
+
+    util: float
+    clock_mhz: float | None
+
+
+def _peers_at(step: int, lines: Iterable[_Line]) -> _Peers:
+    present = [line for line in lines if step in line.util]
+    clocks = [line.clock[step] for line in present if step in line.clock]
+    return _Peers(
+        median([line.util[step] for line in present]), median(clocks) if clocks else None
+    )
+
+
 def _values(
-    metric: Metric, line: _Line, steps: Sequence[int], peers: Mapping[int, float]
+    metric: Metric, line: _Line, steps: Sequence[int], peers: Mapping[int, _Peers]
 ) -> list[float | None]:
     if metric == "utilisation":
         return [line.util.get(step) for step in steps]
     if metric == "clock":
         return [line.clock.get(step) for step in steps]
     return [
-        line.power.get(step)
-        if step in line.util and abs(line.util[step] - peers[step]) <= LIKE_PERMILLE
-        else None
-        for step in steps
+        line.power.get(step) if _power_tells(line, step, peers[step]) else None for step in steps
     ]
+
+
+def _power_tells(line: _Line, step: int, peers: _Peers) -> bool:
+    """Whether low power can mean a slow GPU: it is as busy as its peers and clocks no faster.
+
+    A light pipeline stage draws less and is let clock higher: it has less to do.
+    """
+    if step not in line.util or abs(line.util[step] - peers.util) > LIKE_PERMILLE:
+        return False
+    clock = line.clock.get(step)
+    return clock is None or peers.clock_mhz is None or clock <= peers.clock_mhz
 
 
 def _overall(skews: Sequence[Skew]) -> Pace:

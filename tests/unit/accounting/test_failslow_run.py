@@ -77,6 +77,12 @@ class TestByHand:
         pace = judge_run(run_of(windows(), windows(), windows(watts=210)))
         assert stragglers(pace) == {"GPU-2": ("power", 0.3)}
 
+    def test_a_light_stage_that_clocks_higher_is_not_slow(self):
+        """A pipeline's light stage: as busy, 280 W beside 400 W, and let clock higher."""
+        heavy = windows(watts=400, clock=1350)
+        pace = judge_run(run_of(heavy, heavy, heavy, windows(watts=280, clock=1410)))
+        assert (pace.state, stragglers(pace)) == (Pace.HEALTHY, {})
+
     def test_low_power_for_less_work_is_not_told_as_power(self):
         pace = judge_run(run_of(windows(), windows(), windows(watts=210, util=500)))
         assert stragglers(pace) == {"GPU-2": ("utilisation", round(4 / 9, 3))}
