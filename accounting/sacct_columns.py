@@ -158,10 +158,12 @@ def _fault(raw: str, shown: str, submit: str, submit_ts: int | None, state: str)
 def _columns(table: Table, places: Sequence[_Place | None]) -> Columns:
     states = list(map(_state, table["State"]))
     nodelists = list(map(_text, table["NodeList"]))
-    # A job cancelled while pending may carry its end as start: without nodes it never ran.
+    submits, told_starts = _times(table["Submit"]), _times(table["Start"])
+    # A job cancelled while pending may carry its end as start: without nodes it never ran. And
+    # 22.05 tells the later records of a resized job, submitted later, with the start of the first.
     starts = [
-        start_ts if nodes else None
-        for start_ts, nodes in zip(_times(table["Start"]), nodelists, strict=True)
+        max(start_ts, submit_ts or 0) if start_ts and nodes else None
+        for start_ts, submit_ts, nodes in zip(told_starts, submits, nodelists, strict=True)
     ]
     ncpus, elapsed = _numbers(table["NCPUS"]), _counts(table["ElapsedRaw"])
     cpu_times = list(map(_cpu_time, table["TotalCPU"], states, elapsed, ncpus))
@@ -171,7 +173,7 @@ def _columns(table: Table, places: Sequence[_Place | None]) -> Columns:
     return {
         "cluster": table["Cluster"],
         "job_id": list(map(int, table["JobIDRaw"])),
-        "submit_ts": _times(table["Submit"]),
+        "submit_ts": submits,
         "restart_cnt": _counts(table["Restarts"]),
         "state": states,
         "record_id": _records(table),
@@ -187,8 +189,8 @@ def _columns(table: Table, places: Sequence[_Place | None]) -> Columns:
         "start_ts": starts,
         "end_ts": _times(table["End"]),
         "elapsed_s": [
-            None if start_ts is None else length_s
-            for start_ts, length_s in zip(starts, elapsed, strict=True)
+            None if start_ts is None or length_s is None else length_s - start_ts + (told_ts or 0)
+            for start_ts, told_ts, length_s in zip(starts, told_starts, elapsed, strict=True)
         ],
         "suspended_s": list(map(_seconds, table["Suspended"])),
         "timelimit_s": list(map(_minutes, table["TimelimitRaw"])),

@@ -73,6 +73,12 @@ def test_states_are_kept(state):
     assert sacct_run(State=state).state == state
 
 
+def test_a_record_that_began_before_it_was_submitted():
+    """22.05, measured: after a resize at 1500 the next record has the job's first start."""
+    run = sacct_run(Submit="1500", Start="1060", End="1700", ElapsedRaw="640")
+    assert (run.start_ts, run.end_ts, run.elapsed_s) == (1500, 1700, 200)
+
+
 def test_an_array_that_waits_is_one_record():
     """E20"""
     runs, rejected = parse_sacct(
