@@ -191,7 +191,9 @@ def energy_mj(campus: BootedSite, folder: Path, job_id: int) -> int | None:
     with closing(stored(campus, folder)) as db:
         rows = db.execute(
             "SELECT idle_mj + active_mj FROM run JOIN run_energy USING (run_id)"
-            " WHERE job_id = ? AND end_ts IS NOT NULL",
+            " WHERE job_id = ? AND end_ts IS NOT NULL"
+            # The truth is worked out from all jobs of the board, so all must have ended.
+            " AND NOT EXISTS (SELECT 1 FROM node_run WHERE end_ms IS NULL)",
             (job_id,),
         ).fetchall()
     return rows[0][0] if len(rows) == 1 else None
