@@ -78,6 +78,10 @@ bench-policyd: setup ## policyd with 10,000 nodes and 200 partitions: time of a 
 bench-node: setup ## what the hooks add to a job beside a bash peer, what the agent takes (RELEASE=22.05)
 	@$(PYTHON) -m tests.bench.bench_node $(if $(RELEASE),--release $(RELEASE))
 
+.PHONY: bench-import
+bench-import: setup ## a million runs from an export of sacct into the store, beside slurm2sql
+	@$(PYTHON) -m tests.bench.bench_import
+
 .PHONY: clean
 clean: ## remove what set-up and tests made in this folder
 	rm -rf $(VENV) .typecheck build dist *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis

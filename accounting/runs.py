@@ -84,9 +84,11 @@ def upsert_columns(
     texts.restated.clear()
     known = _rows_by_job(connection, set(told["job_id"]))
     # What the store does not know, and what is told once, needs no thought.
-    keys = [(row[_CLUSTER], row[_JOB]) for row in rows]
-    times = Counter(keys)
-    is_new = [times[key] == 1 and key not in known for key in keys]
+    times = Counter(told["job_id"])
+    is_new = [
+        times[job_id] == 1 and not (known and (row[_CLUSTER], job_id) in known)
+        for job_id, row in zip(told["job_id"], rows, strict=True)
+    ]
     fresh = list(compress(rows, is_new))
     connection.executemany(_INSERT, fresh)
     jobs = set(compress(told["job_id"], is_new))
@@ -94,7 +96,8 @@ def upsert_columns(
     changed = len(fresh)
     for number, new in enumerate(is_new):
         row = rows[number]
-        if new or any(old[:-1] == row[:-1] for old in known.get(keys[number], ())):
+        same_job = known.get((row[_CLUSTER], row[_JOB]), ())
+        if new or any(old[:-1] == row[:-1] for old in same_job):
             continue
         old_spans = _write_one(connection, row, told["restart_cnt"][number], now_ts)
         if old_spans is not None:
@@ -177,13 +180,18 @@ def _continues(before: Mapping[str, Any], run: Mapping[str, Any]) -> bool:
 
 def _rows_by_job(connection: sqlite3.Connection, jobs: set[int]) -> dict[_Key, list[Row]]:
     """The stored rows of these jobs; of a history that is all new one look is enough."""
-    first = "SELECT 1 FROM job_run WHERE job_id BETWEEN ? AND ? LIMIT 1"
-    if not jobs or connection.execute(first, (min(jobs), max(jobs))).fetchone() is None:
+    if not _has_any(connection, "job_run", jobs):
         return {}
     known: dict[_Key, list[Row]] = {}
     for row in connection.execute(_KNOWN_OF_MANY, (json.dumps(sorted(jobs)),)):
         known.setdefault((row[_CLUSTER], row[_JOB]), []).append(row)
     return known
+
+
+def _has_any(connection: sqlite3.Connection, table: str, jobs: set[int]) -> bool:
+    """Whether a table may have one of these jobs: one look instead of thousands."""
+    first = f"SELECT 1 FROM {table} WHERE job_id BETWEEN ? AND ? LIMIT 1"  # noqa: S608
+    return bool(jobs) and connection.execute(first, (min(jobs), max(jobs))).fetchone() is not None
 
 
 def _write_one(
@@ -281,6 +289,8 @@ def _mark(
     """Days of old and new versions need a rollup; what nodes said of these jobs a new match."""
     for start_ts, end_ts in _merged(spans):
         mark_days(connection, start_ts, end_ts, zone)
+    if not _has_any(connection, "node_run", jobs):
+        return
     connection.execute(
         "INSERT OR IGNORE INTO unsettled SELECT node, job_id, start_ms FROM node_run"
         " WHERE job_id IN (SELECT value FROM json_each(?))",

@@ -14,7 +14,6 @@ from functools import lru_cache
 from typing import Any, NamedTuple
 
 from fairwatt.accounting.quality import RunFlag
-from fairwatt.accounting.store import SQLITE_INTEGER_MAX
 from fairwatt.core.records import Run
 
 __all__ = [
@@ -30,6 +29,7 @@ __all__ = [
 
 OPEN_STATES = frozenset({"PENDING", "RUNNING", "SUSPENDED"})
 
+SQLITE_INTEGER_MAX = 2**63 - 1
 LAST_TS = 4_102_444_800
 """2100-01-01; Slurm's NO_VAL as a time is later."""
 

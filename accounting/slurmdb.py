@@ -18,7 +18,7 @@ from fairwatt.accounting.sacct import (
     parse_sacct,
 )
 from fairwatt.core.call import call
-from fairwatt.core.errors import CommandError
+from fairwatt.core.errors import CommandError, CommandTimeout
 from fairwatt.core.records import Run
 
 __all__ = ["SlurmDb"]
@@ -30,6 +30,7 @@ FEW_ROWS = 5_000
 MANY_ROWS = 50_000
 MAX_SLICE_S = 64 * DAY_S
 MIN_SLICE_S = 900
+_TOO_MUCH = ("exceeds size limit", "too large", "too wide")
 
 
 @dataclass
@@ -45,13 +46,20 @@ class SlurmDb:
     def ended(self, since_ts: int, until_ts: int) -> Iterator[tuple[list[Run], list[Rejected]]]:
         """Yield the runs that ended in [since, until], slice by slice.
 
-        Slices grow while they hold few runs and shrink when they hold many: Slurm fails on
-        answers beyond 3 GiB, and an empty year should cost few calls.
+        Slices grow while they hold few runs and shrink when they hold many, or when Slurm says
+        that an answer would be too large (3 GiB) or takes too long; an empty year should cost few
+        calls.
         """
         start_ts, length_s = since_ts, DAY_S
         while start_ts <= until_ts:
             end_ts = min(start_ts + length_s, until_ts)
-            runs, rejected = self._sacct(*_during(TERMINAL_STATES, start_ts, end_ts))
+            try:
+                runs, rejected = self._sacct(*_during(TERMINAL_STATES, start_ts, end_ts))
+            except CommandError as error:
+                if length_s <= MIN_SLICE_S or not _asked_too_much(error):
+                    raise
+                length_s = max(length_s // 2, MIN_SLICE_S)
+                continue
             yield runs, rejected
             start_ts = end_ts + 1
             if len(runs) < FEW_ROWS:
@@ -131,6 +139,12 @@ class SlurmDb:
         conf = {"SLURM_CONF": self.slurm_conf} if self.slurm_conf else {}
         # Epoch seconds: a local time is ambiguous when summer time ends.
         return {"SLURM_TIME_FORMAT": "%s", "TZ": "UTC", **conf}
+
+
+def _asked_too_much(error: CommandError) -> bool:
+    """Whether fewer hours might be answered: ESLURM_RESULT_TOO_LARGE, MaxQueryTimeRange."""
+    words = error.stderr.lower()
+    return isinstance(error, CommandTimeout) or any(word in words for word in _TOO_MUCH)
 
 
 def _during(states: Sequence[str], start_ts: int, end_ts: int) -> tuple[str, str, str]:

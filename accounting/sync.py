@@ -94,7 +94,7 @@ def sync(
 
     Raises:
         CommandError: Slurm does not answer; what was written before stays, and the next import
-            begins at the same time again.
+            goes on from there, as after SIGKILL.
         StoreError: the store cannot be written.
     """
     guard = lock or nullcontext()
@@ -105,14 +105,17 @@ def sync(
     with guard, transaction(db) as connection:
         write_accounts(connection, tree)
     total = Imported(0, 0, 0)
-    for runs, rejected in _pages(db, source, cluster, overlap_s, now_ts):
+    for runs, rejected, reached_ts in _pages(db, source, cluster, overlap_s, now_ts):
         flagged = flag_runaways(runs, alive, now_ts - RUNAWAY_GRACE_S)
         with guard, transaction(db) as connection:
             changes = upsert_runs(connection, flagged, catalogue, zone, now_ts)
             keep_rejected(connection, "sacct", rejected)
+            if reached_ts is not None:
+                set_meta(connection, _reached(cluster), str(reached_ts))
         total = _sum(total, changes, len(rejected))
     with guard, transaction(db) as connection:
         set_meta(connection, _watermark(cluster), str(now_ts))
+        connection.execute("DELETE FROM meta WHERE key = ?", (_reached(cluster),))
     return total
 
 
@@ -148,18 +151,29 @@ def _lost(run: Run, alive: frozenset[int], before_ts: int) -> bool:
 
 def _pages(
     db: Database, source: AccountingSource, cluster: str, overlap_s: int, now_ts: int
-) -> Iterator[tuple[list[Run], list[Rejected]]]:
-    last_ts = last_import_ts(db.conn, cluster)
-    since_ts = now_ts - FIRST_IMPORT_S if last_ts is None else last_ts - overlap_s
+) -> Iterator[tuple[list[Run], list[Rejected], int | None]]:
+    """Runs to write together, and up to which end time all are read once they are written."""
+    since_ts = _since_ts(db.conn, cluster, overlap_s, now_ts)
     seen: set[int] = set()
     # Open runs first: one that ends meanwhile is then found as ended, never lost between.
     for runs, rejected in chain([source.open(now_ts)], source.ended(since_ts, now_ts)):
         seen.update(run.job_id for run in runs)
+        reached_ts = max((run.end_ts for run in runs if run.end_ts), default=None)
         for start in range(0, max(1, len(runs)), BATCH):
-            yield runs[start : start + BATCH], rejected if start == 0 else []
+            page = runs[start : start + BATCH]
+            is_last = start + BATCH >= len(runs)
+            yield page, rejected if start == 0 else [], reached_ts if is_last else None
     vanished = _open_jobs(db.conn, cluster, seen)
     if vanished:
-        yield source.by_id(vanished)
+        yield *source.by_id(vanished), None
+
+
+def _since_ts(connection: sqlite3.Connection, cluster: str, overlap_s: int, now_ts: int) -> int:
+    """Where to begin: before the last import, or where one was interrupted if that is later."""
+    last_ts = last_import_ts(connection, cluster)
+    since_ts = now_ts - FIRST_IMPORT_S if last_ts is None else last_ts - overlap_s
+    reached = get_meta(connection, _reached(cluster))
+    return since_ts if reached is None else max(since_ts, int(reached) - overlap_s)
 
 
 def _open_jobs(connection: sqlite3.Connection, cluster: str, seen: set[int]) -> list[int]:
@@ -192,6 +206,10 @@ def _sum(total: Imported, changes: Changes, rejected: int) -> Imported:
     return Imported(
         total.seen + changes.seen, total.changed + changes.changed, total.rejected + rejected
     )
+
+
+def _reached(cluster: str) -> str:
+    return f"sync.{cluster}.reached_ts"
 
 
 def _watermark(cluster: str) -> str:

@@ -89,6 +89,23 @@ def test_slurm_going_away_between_loses_and_doubles_nothing(db):
     assert run(db, Slurm(ROWS)) == Imported(3, 2, 0)
 
 
+def test_an_interrupted_import_goes_on_where_it_was(db):
+    """Slices come in the order of their end: what was written is not asked for again."""
+    now = int(time.time())
+    ends = {1: now - 9_000_000, 2: now - 99_000}
+    slices = [
+        [sacct_run(JobIDRaw=str(n), JobID=str(n), Submit="1", Start="2", End=str(end))]
+        for n, end in ends.items()
+    ]
+    first = Slurm([*slices, []], away_at=2)
+    with pytest.raises(CommandError):
+        run(db, first)
+    second = Slurm(slices)
+    run(db, second)
+    assert second.asked[0][0] == now - 99_000 - 3600
+    assert db.execute("SELECT key FROM meta WHERE key LIKE '%reached%'").fetchall() == []
+
+
 def test_a_run_that_ends_during_the_import_is_ended(db):
     running = sacct_run(State="RUNNING", End="Unknown")
     run(db, Slurm([[sacct_run()]], running=[running]))
