@@ -92,6 +92,12 @@ def test_the_backup_judges_as_the_primary_did(lab):
     with FaultyPolicyd(lab.paths.policyd_socket) as far:
         configure(lab.paths, "open")
         assert submit(lab).stderr == f"sbatch: {SAID}\n"
+        # A backup that never saw the primary's heartbeat does not take over at all.
+        await_value(
+            (lab.paths.state / "heartbeat").exists,
+            what="the primary's first heartbeat",
+            timeout_s=TAKE_OVER_S,
+        )
         lab.kill("slurmctld")
         done = await_value(
             lambda: made if (made := submit(lab)).job_id else None,
