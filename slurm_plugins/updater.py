@@ -257,5 +257,6 @@ def _rules(config: Config, slurm_conf: str | None) -> tuple[Policy, Spelling]:
     """Read policy, facts and release anew: passes with a job that is due are rare."""
     rules = load_policy(Path(config["policyd.policy_file"])).rules
     catalogue = load_catalogue(config["site.catalogue_dir"] or None)
-    site = Site(facts.ChildReader(slurm_conf)(), catalogue)
+    read = facts.ChildReader(slurm_conf, config["site.slurm_backend"])
+    site = Site(read(), catalogue)
     return Policy(site, rules), spelling_of_version(SlurmClient(slurm_conf).version())

@@ -10,9 +10,12 @@ from typing import Any
 import msgspec
 import pytest
 
+from fairwatt.core import config
 from fairwatt.core.errors import CommandError
 from fairwatt.core.gres import Spelling
+from fairwatt.slurm_plugins import updater as updating
 from fairwatt.slurm_plugins.pending import QueuedJob
+from fairwatt.slurm_plugins.site import Facts
 from fairwatt.slurm_plugins.updater import Updater, pass_safely
 from tests.unit.slurm_plugins.campus import POLICY
 from tests.unit.slurm_plugins.test_updater_widening import NOW, SMALL, job, note
@@ -253,3 +256,18 @@ class TestArray:
         made(queue).run_pass()
         assert sorted(address for address, _ in queue.updates) == ["7_1", "7_[2-3]"]
         assert given(queue.now[8]) == given(queue.now[7]) == "gpu:a100:1"
+
+
+def test_the_cluster_is_read_by_the_backend_that_the_site_chose(tmp_path, monkeypatch):
+    asked = []
+
+    def reader(slurm_conf: str | None, backend: str):
+        asked.append((slurm_conf, backend))
+        return lambda: Facts((), ())
+
+    monkeypatch.setattr(updating.facts, "ChildReader", reader)
+    monkeypatch.setattr(updating.SlurmClient, "version", lambda _client: (24, 11, 5))
+    file = tmp_path / "fairwatt.toml"
+    file.write_text('[site]\nslurm_backend = "cli"\n')
+    _, spelling = updating._rules(config.load(file), "/x/slurm.conf")
+    assert (asked, spelling) == ([("/x/slurm.conf", "cli")], Spelling.SLASH)
