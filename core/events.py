@@ -47,6 +47,8 @@ class Flag(enum.IntFlag):
     """No utilisation was available: the active part was split by reserved fraction."""
     LOST = 32
     """The device could not be read at the window's end."""
+    DISAGREES = 64
+    """Energy counter and integrated power differ by more than sampling can explain."""
 
 
 class DeviceHold(msgspec.Struct, frozen=True, kw_only=True):

@@ -47,7 +47,11 @@ class GpuInstance(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Device(msgspec.Struct, frozen=True, kw_only=True):
-    """One physical GPU of a node, identified by its UUID; index and minor are hints only."""
+    """One physical GPU of a node, identified by its UUID; index and minor are hints only.
+
+    `module_energy`: its counter covers a whole module, the CPU and its memory too (GH200); else
+    it is UNSET, which is false and not written: an event of an older agent stays as it was.
+    """
 
     node: str
     uuid: str
@@ -59,6 +63,7 @@ class Device(msgspec.Struct, frozen=True, kw_only=True):
     mig_enabled: bool
     compute_slices: Int64
     instances: tuple[GpuInstance, ...] = ()
+    module_energy: bool | msgspec.UnsetType = msgspec.UNSET
 
 
 class Run(NamedTuple):

@@ -12,6 +12,7 @@ import re
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
+import msgspec
 import pynvml
 
 from fairwatt.accounting.agent.gpm import GpmMeter
@@ -133,6 +134,7 @@ class NvmlSource:
             mig_enabled=mig_enabled,
             compute_slices=_compute_slices(model, handle),
             instances=tuple(_instances(handle)) if mig_enabled else (),
+            module_energy=_counts_module(handle) or msgspec.UNSET,
         )
 
     def _sample(self, uuid: str) -> Sample:
@@ -213,6 +215,12 @@ def _compute_slices(model: GpuModel | None, handle: _Handle) -> int:
     if model is not None:
         return model.compute_slices
     return max(1, _try(pynvml.nvmlDeviceGetMaxMigDeviceCount, handle) or 1)
+
+
+def _counts_module(handle: _Handle) -> bool:
+    """Say whether GPU and CPU are one module (C2C), whose energy the GPU's counter shows."""
+    mode = _try(pynvml.nvmlDeviceGetC2cModeInfoV, handle)
+    return mode is not None and bool(mode.isC2cEnabled)
 
 
 def _try(function: Callable[..., Any], *args: object) -> Any | None:  # noqa: ANN401

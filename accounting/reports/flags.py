@@ -14,6 +14,7 @@ _FLAGS = {
     Flag.GAP: "the agent was away for a while; the counter covers it, utilisation does not",
     Flag.NO_UTIL: "utilisation not read; where slices share the board, split by their size",
     Flag.LOST: "the GPU could not be read at the end",
+    Flag.DISAGREES: "the energy counter and the power sensor contradict each other",
 }
 _METHODS = {
     "counter": "GPU energy counter",
