@@ -146,6 +146,13 @@ SETTINGS: tuple[Setting, ...] = (
         " empty: no such files are written.",
     ),
     Setting("agent.proc_root", str, "/proc", "Where /proc is (tests use a folder)."),
+    Setting("agent.sys_root", str, "/sys", "Where /sys is (tests use a folder)."),
+    Setting(
+        "agent.host_sources",
+        list,
+        ["rapl"],
+        "What measures CPUs, DRAM and the node, the preferred first: rapl, pm_counters, ipmi, redfish or a site's own; []: only GPUs are measured.",
+    ),
     Setting("agent.collector_url", str, "http://127.0.0.1:8181", "Where events are sent."),
     Setting("agent.sample_s", float, 10.0, "Seconds between samples of power and utilisation."),
     Setting("agent.window_s", int, 300, "Longest window of the ledger, in seconds."),
