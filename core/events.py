@@ -18,8 +18,10 @@ from fairwatt.core.records import Device, Int64
 __all__ = [
     "AgentStarted",
     "DecisionMade",
+    "DeviceKind",
     "Event",
     "Flag",
+    "GpuMemory",
     "RuleNote",
     "RunEnded",
     "RunStarted",
@@ -49,6 +51,18 @@ class Flag(enum.IntFlag):
     """The device could not be read at the window's end."""
     DISAGREES = 64
     """Energy counter and integrated power differ by more than sampling can explain."""
+    WRAPPED = 128
+    """The counter passed its end inside the window and went on from 0: counted in full."""
+    AMBIGUOUS = 256
+    """The counter was not read for so long that it may have passed its end unseen."""
+    SPREAD = 512
+    """Which cores or how much memory a job held is not known: assumed in proportion to its CPUs."""
+    INCLUDED = 1024
+    """The amount is part of the GPU module's own and is not counted again here."""
+
+
+DeviceKind = Literal["gpu", "cpu", "dram", "node"]
+"""A GPU board, a CPU package, a package's DRAM, or what the node draws beside all of these."""
 
 
 class DeviceHold(msgspec.Struct, frozen=True, kw_only=True):
@@ -114,6 +128,17 @@ class RunEnded(msgspec.Struct, frozen=True, kw_only=True, tag="run_ended"):
     closed_by: str
 
 
+class GpuMemory(msgspec.Struct, frozen=True, kw_only=True):
+    """Memory in use on a board (`instance` "") or an instance in one window, of its samples.
+
+    MiB, without what the driver keeps for itself.
+    """
+
+    instance: str
+    max_mib: Int64
+    mean_mib: Int64
+
+
 # Without omit_defaults a window that an older agent sends again would be written in other words
 # than those the store has, and be refused.
 class WindowClosed(
@@ -123,6 +148,7 @@ class WindowClosed(
 
     `measured_mj` None means unknown; then there are no shares and both unallocated parts are None.
     `clock_mhz` is the mean SM clock while the device was busy, None where it was not or not read.
+    `memory` has the instances whose used memory was read.
     """
 
     node: str
@@ -138,6 +164,7 @@ class WindowClosed(
     flags: Int64
     method: str
     clock_mhz: Int64 | None = None
+    memory: tuple[GpuMemory, ...] = ()
 
 
 class RuleNote(msgspec.Struct, frozen=True, array_like=True):

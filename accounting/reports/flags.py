@@ -15,12 +15,21 @@ _FLAGS = {
     Flag.NO_UTIL: "utilisation not read; where slices share the board, split by their size",
     Flag.LOST: "the GPU could not be read at the end",
     Flag.DISAGREES: "the energy counter and the power sensor contradict each other",
+    Flag.WRAPPED: "the counter passed its end and went on from 0, which is counted in full",
+    Flag.AMBIGUOUS: "the counter was not read for so long that it may have passed its end unseen",
+    Flag.SPREAD: "which cores or memory the job held is not known; assumed by its number of CPUs",
+    Flag.INCLUDED: "part of the GPU module's energy, and not counted again",
 }
 _METHODS = {
     "counter": "GPU energy counter",
     "integrated": "power samples added up",
     "invented": "invented",
     "none": "not measured",
+    "rapl": "CPU's own energy counter (RAPL)",
+    "pm_counters": "Cray's energy counters",
+    "ipmi": "power by the node's controller (IPMI)",
+    "redfish": "power by the node's controller (Redfish)",
+    "included": "within the GPU module",
 }
 
 
