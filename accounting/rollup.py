@@ -18,7 +18,7 @@ from fairwatt.accounting.settle import EDGE_S
 from fairwatt.accounting.store import bump_data_version, get_meta, set_meta, transaction
 from fairwatt.accounting.usage import HourEnergy, RolledRun, Usage, day_usage, run_end
 
-__all__ = ["mark_open_days", "rollup"]
+__all__ = ["mark_open_days", "rolled_until", "rollup", "write_days", "write_months"]
 
 BATCH_DAYS = 31
 _ROLLED_UNTIL = "rolled_until_ts"
@@ -49,13 +49,28 @@ def rollup(db: Database, cluster: str, zone: ZoneInfo, carbon_zone: str, now_ts:
             if not days:
                 return done
             grid = open_grid(connection, carbon_zone)
-            _write_usage(connection, days, _usage(connection, days, zone, now_ts), grid)
-            for day in days:
-                _write_unallocated(connection, cluster, day, zone, grid)
-            _write_months(connection, sorted({day[:7] for day in days}))
+            write_days(connection, days, cluster, zone, grid, now_ts)
+            write_months(connection, sorted({day[:7] for day in days}))
             connection.executemany("DELETE FROM dirty_day WHERE day = ?", [(d,) for d in days])
             bump_data_version(connection)
         done += len(days)
+
+
+def write_days(
+    connection: sqlite3.Connection,
+    days: Sequence[str],
+    cluster: str,
+    zone: ZoneInfo,
+    grid: Grid,
+    now_ts: int,
+) -> None:
+    """Write usage_daily and unallocated_daily of these days anew, in the caller's transaction.
+
+    Where temporary tables have these names, they are written instead (`fairwatt ledger verify`).
+    """
+    _write_usage(connection, days, _usage(connection, days, zone, now_ts), grid)
+    for day in days:
+        _write_unallocated(connection, cluster, day, zone, grid)
 
 
 def mark_open_days(connection: sqlite3.Connection, zone: ZoneInfo, now_ts: int) -> None:
@@ -63,13 +78,22 @@ def mark_open_days(connection: sqlite3.Connection, zone: ZoneInfo, now_ts: int) 
 
     Runs in the caller's transaction.
     """
-    since_ts = int(get_meta(connection, _ROLLED_UNTIL) or now_ts)
-    running = connection.execute(
-        "SELECT 1 FROM run WHERE end_ts IS NULL AND start_ts IS NOT NULL LIMIT 1"
+    since_ts = rolled_until(connection) or now_ts
+    # The CPU time of a run that was suspended is spread over all its days, so far as it is known.
+    running, suspended_ts = connection.execute(
+        "SELECT count(*), min(iif(suspended_s > 0, start_ts, NULL)) FROM run"
+        " WHERE end_ts IS NULL AND start_ts IS NOT NULL"
     ).fetchone()
     if running:
-        mark_days(connection, min(since_ts, now_ts), now_ts + 1, zone)
+        first_ts = min(since_ts, now_ts, now_ts if suspended_ts is None else suspended_ts)
+        mark_days(connection, first_ts, now_ts + 1, zone)
     set_meta(connection, _ROLLED_UNTIL, str(now_ts))
+
+
+def rolled_until(connection: sqlite3.Connection) -> int | None:
+    """Return until when running jobs count in the rollups, None before the first one."""
+    text = get_meta(connection, _ROLLED_UNTIL)
+    return None if text is None else int(text)
 
 
 def _dirty_days(connection: sqlite3.Connection) -> list[str]:
@@ -226,7 +250,8 @@ _MONTH = (
 )
 
 
-def _write_months(connection: sqlite3.Connection, months: Iterable[str]) -> None:
+def write_months(connection: sqlite3.Connection, months: Iterable[str]) -> None:
+    """Write usage_monthly of these months anew from usage_daily, in the caller's transaction."""
     for month in months:
         connection.execute("DELETE FROM usage_monthly WHERE month = ?", (month,))
         connection.execute(_MONTH, (month, f"{month}-01", f"{month}-31"))

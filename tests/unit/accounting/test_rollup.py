@@ -165,6 +165,21 @@ def test_running_jobs_keep_their_days_dirty(db):
     ]
 
 
+def test_a_suspended_run_that_goes_on_has_the_same_cpu_time_however_often_it_was_rolled_up(db):
+    """4 CPUs, an hour suspended: of 49 h the first day has 25/49 of 4 x 48 h."""
+    running = sacct_run(Start=str(NIGHT[0]), End="Unknown", State="RUNNING", Suspended="01:00:00")
+    put(db, running, now=NIGHT[0] + 600)
+    for now in (NIGHT[1] - 5, NIGHT[1] + 86_400):
+        with transaction(db) as connection:
+            mark_open_days(connection, BERLIN, now)
+        roll(db, now=now)
+    first = 4 * 48 * 3600 * 25 // 49
+    assert usage(db, "day, cpu_s")[:2] == [
+        ("2024-10-27", first),
+        ("2024-10-28", 4 * 48 * 3600 - first),
+    ]
+
+
 def test_owners_are_kept_apart(db):
     put(
         db,
