@@ -281,6 +281,59 @@ def m008_compact_runs(db: Database) -> None:
     compact_runs(db)
 
 
+@migrations()
+def m011_upkeep(db: Database) -> None:
+    """Where windows were moved to, and which events are known although their rows are gone.
+
+    `window_month` has a row a file of moved windows (`windows.py`); `dropped_ts`: it is gone.
+    `event_span` stands for the events first_seq to last_seq, of which none tells of a time
+    after `until_ms`.
+    """
+    _execute_all(
+        db,
+        """CREATE TABLE window_month (
+            month TEXT PRIMARY KEY, from_ms INTEGER NOT NULL, until_ms INTEGER NOT NULL,
+            windows INTEGER NOT NULL, dropped_ts INTEGER
+        ) STRICT, WITHOUT ROWID""",
+        """CREATE TABLE event_span (
+            node TEXT NOT NULL, boot_id TEXT NOT NULL,
+            first_seq INTEGER NOT NULL, last_seq INTEGER NOT NULL,
+            until_ms INTEGER NOT NULL, received_ts INTEGER NOT NULL,
+            PRIMARY KEY (node, boot_id, first_seq)
+        ) STRICT, WITHOUT ROWID""",
+    )
+
+
+@migrations()
+def m009_host(db: Database) -> None:
+    """CPU packages, DRAM and the rest of nodes: devices of a kind, and sums of their own.
+
+    `owner` is run, unallocated or system; only a run has an account and a user.
+    """
+    owned = """
+        cluster TEXT NOT NULL, owner TEXT NOT NULL, account TEXT NOT NULL, user TEXT NOT NULL,
+        kind TEXT NOT NULL, idle_mj INTEGER NOT NULL, active_mj INTEGER NOT NULL,
+        co2_mg INTEGER NOT NULL, factor_fallback_mj INTEGER NOT NULL"""
+    _execute_all(
+        db,
+        "ALTER TABLE device ADD COLUMN kind TEXT NOT NULL DEFAULT 'gpu'",
+        "CREATE INDEX device_host ON device (node) WHERE kind <> 'gpu'",
+        "ALTER TABLE window ADD COLUMN system_mj INTEGER DEFAULT 0",
+        """CREATE TABLE run_host_hour (
+            run_id INTEGER NOT NULL REFERENCES run_id_table ON DELETE CASCADE,
+            hour_ts INTEGER NOT NULL, kind TEXT NOT NULL,
+            idle_mj INTEGER NOT NULL, active_mj INTEGER NOT NULL,
+            PRIMARY KEY (run_id, hour_ts, kind)
+        ) STRICT, WITHOUT ROWID""",
+        f"""CREATE TABLE host_daily (day TEXT NOT NULL, {owned},
+            PRIMARY KEY (day, cluster, owner, account, user, kind)
+        ) STRICT, WITHOUT ROWID""",
+        f"""CREATE TABLE host_monthly (month TEXT NOT NULL, {owned},
+            PRIMARY KEY (month, cluster, owner, account, user, kind)
+        ) STRICT, WITHOUT ROWID""",
+    )
+
+
 def _execute_all(db: Database, *statements: str) -> None:
     for statement in statements:
         db.execute(statement)
