@@ -293,5 +293,10 @@ def _observed(
     if not with_utils:
         return Observation(devices, samples, None, fault)
     return Observation(
-        devices, samples, source.utilisation(order), fault, clocks=source.clocks(order)
+        devices,
+        samples,
+        source.utilisation(order),
+        fault,
+        clocks=source.clocks(order),
+        memory=source.memory(order),
     )

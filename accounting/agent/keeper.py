@@ -326,7 +326,8 @@ class Keeper:
             if device is not None and (device.mig_enabled or not at_hook):
                 utils = (seen.utils or {}).get(sample.device, {})
                 clock_mhz = None if at_hook else seen.clocks.get(sample.device)
-                self._usage.add(sample.device, sample.t_ms, utils, clock_mhz)
+                used_mib = {} if at_hook else seen.memory.get(sample.device)
+                self._usage.add(sample.device, sample.t_ms, utils, clock_mhz, used_mib)
 
     def _catch_resets(self, readings: dict[str, Reading]) -> set[str]:
         """Close windows of counters that fell with the reading before; return the devices."""
@@ -363,6 +364,7 @@ class Keeper:
             self._power(reading.device),
             self._usage.means(reading.device),
             self._usage.clock_mhz(reading.device),
+            self._usage.memory(reading.device),
             resumed=reading.device in self._resumed,
         )
 

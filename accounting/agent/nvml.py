@@ -16,6 +16,7 @@ import msgspec
 import pynvml
 
 from fairwatt.accounting.agent.gpm import GpmMeter
+from fairwatt.accounting.agent.gpu_memory import MemoryMeter
 from fairwatt.accounting.agent.sources import Sample, Utilisation
 from fairwatt.core.catalogue import Catalogue, GpuModel
 from fairwatt.core.clock import now_ms
@@ -43,6 +44,7 @@ class NvmlSource:
         self._devices: dict[str, tuple[Device, _Handle]] = {}
         self._absent: set[tuple[str, str]] = set()
         self._gpm = GpmMeter()
+        self._memory = MemoryMeter()
 
     def devices(self) -> tuple[Device, ...]:
         """Return the GPUs with their MIG instances; a lost one as it was last seen.
@@ -87,6 +89,17 @@ class NvmlSource:
             return None
         return None if mhz is None else int(mhz)
 
+    def memory(self, devices: Sequence[str]) -> dict[str, dict[str, int]]:
+        """Return the memory in use in MiB: of a board, or of each instance under MIG."""
+        return {uuid: self._used(uuid) for uuid in devices if uuid in self._devices}
+
+    def _used(self, uuid: str) -> dict[str, int]:
+        try:
+            return self._memory.used_mib(*self._devices[uuid])
+        except pynvml.NVMLError as error:
+            self._note(error)
+            return {}
+
     def _start(self) -> None:
         if not self._ready:
             pynvml.nvmlInit()
@@ -98,6 +111,7 @@ class NvmlSource:
             self._ready = False
             self._devices = {}
             self._gpm.forget()
+            self._memory.forget()
             with contextlib.suppress(pynvml.NVMLError):
                 pynvml.nvmlShutdown()
 

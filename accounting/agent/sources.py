@@ -9,10 +9,14 @@ from typing import Protocol
 
 from fairwatt.core.records import Device
 
-__all__ = ["Observation", "Sample", "Source", "Utilisation"]
+__all__ = ["MemoryUse", "Observation", "Sample", "Source", "Utilisation"]
 
 Utilisation = Mapping[str, Mapping[str, int]]
 """By device UUID, then MIG UUID ("" = board): utilisation in thousandths; absent = unknown."""
+
+
+MemoryUse = Mapping[str, Mapping[str, int]]
+"""By device UUID, then MIG UUID ("" = board): memory in use in MiB; absent = unknown."""
 
 
 @dataclass(frozen=True)
@@ -48,12 +52,15 @@ class Source(Protocol):
     def clocks(self, devices: Sequence[str]) -> Mapping[str, int]:
         """Return the SM clocks in MHz that can be read now, by device. Never raises."""
 
+    def memory(self, devices: Sequence[str]) -> MemoryUse:
+        """Return the memory in use that can be read now. Never raises."""
+
 
 @dataclass(frozen=True)
 class Observation:
     """What one visit to the source gave; `devices` None: it could not be asked, see `fault`.
 
-    `clocks` are asked for with the utilisation.
+    `clocks` and `memory` are asked for with the utilisation.
     """
 
     devices: tuple[Device, ...] | None
@@ -61,3 +68,4 @@ class Observation:
     utils: Utilisation | None = None
     fault: str | None = None
     clocks: Mapping[str, int] = field(default_factory=dict)
+    memory: MemoryUse = field(default_factory=dict)

@@ -24,7 +24,7 @@ from fairwatt.accounting.ledger import (
     counter_delta,
     split_window,
 )
-from fairwatt.core.events import Flag, Share, WindowClosed
+from fairwatt.core.events import Flag, GpuMemory, Share, WindowClosed
 
 __all__ = ["BoardPower", "close_windows", "reboot_windows"]
 
@@ -56,6 +56,7 @@ def close_windows(
     power: BoardPower,
     utils: Mapping[str, int],
     clock_mhz: int | None = None,
+    memory: tuple[GpuMemory, ...] = (),
     *,
     resumed: bool = False,
 ) -> list[Entry]:
@@ -68,7 +69,8 @@ def close_windows(
         power: idle and largest power of the board.
         utils: mean utilisation since the baseline in thousandths by MIG UUID ("" = board).
         clock_mhz: mean SM clock since then while the board was busy.
-        resumed: the agent was away since the baseline: utilisation and clock are not used.
+        memory: memory in use since then.
+        resumed: the agent was away since the baseline: what was sampled before is not used.
     """
     before = state.baselines.get(now.device)
     if before is None:
@@ -79,13 +81,15 @@ def close_windows(
     measured = _measured(before, now, power)
     gap = resumed or len(pieces) > 1
     flags = measured.flags | (Flag.GAP if gap else Flag(0))
-    known_utils, known_mhz = ({}, None) if gap else (utils, clock_mhz)
+    known_utils, known_mhz, known_mib = ({}, None, ()) if gap else (utils, clock_mhz, memory)
     amounts = _amounts(measured, pieces, power)
     entries = []
     for piece, amount, reading in zip(
         pieces, amounts, _readings(pieces, amounts, now), strict=True
     ):
-        event = _window(piece, amount, origin, now, power, known_utils, flags, known_mhz)
+        event = _window(
+            piece, amount, origin, now, power, known_utils, flags, known_mhz, known_mib
+        )
         entries.append(Entry(event=event, reading=reading))
     return entries
 
@@ -189,6 +193,7 @@ def _window(
     utils: Mapping[str, int],
     flags: Flag,
     clock_mhz: int | None = None,
+    memory: tuple[GpuMemory, ...] = (),
 ) -> WindowClosed:
     shares: tuple[Share, ...] = ()
     idle_mj: int | None = None
@@ -215,4 +220,5 @@ def _window(
         flags=int(flags),
         method=reading.method,
         clock_mhz=clock_mhz,
+        memory=memory,
     )

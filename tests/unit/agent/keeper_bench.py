@@ -73,12 +73,18 @@ class Bench:
             self.journal.close()
         self.journal = self.keeper = None
 
-    def look(self, utils: dict[str, int] | None = None, clock: int | None = None) -> Observation:
+    def look(
+        self,
+        utils: dict[str, int] | None = None,
+        clock: int | None = None,
+        used_mib: dict[str, int] | None = None,
+    ) -> Observation:
         fault = None if self.energy_mj is not None else "GPU is lost"
         sample = Sample(self.device.uuid, self.now_ms, energy_mj=self.energy_mj, fault=fault)
         clocks = {} if clock is None else {self.device.uuid: clock}
         known = {self.device.uuid: utils or {}}
-        return Observation((self.device,), (sample,), known, clocks=clocks)
+        memory = {self.device.uuid: used_mib or {}}
+        return Observation((self.device,), (sample,), known, clocks=clocks, memory=memory)
 
     def pass_time(self, ms: int, power_mw: int) -> None:
         self.now_ms += ms
