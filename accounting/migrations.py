@@ -320,11 +320,12 @@ def m009_host(db: Database) -> None:
         "CREATE INDEX device_host ON device (node) WHERE kind <> 'gpu'",
         "ALTER TABLE window ADD COLUMN system_mj INTEGER DEFAULT 0",
         """CREATE TABLE run_host_hour (
-            run_id INTEGER NOT NULL REFERENCES run_id_table ON DELETE CASCADE,
+            run_id INTEGER NOT NULL REFERENCES job_run ON DELETE CASCADE,
             hour_ts INTEGER NOT NULL, kind TEXT NOT NULL,
             idle_mj INTEGER NOT NULL, active_mj INTEGER NOT NULL,
             PRIMARY KEY (run_id, hour_ts, kind)
         ) STRICT, WITHOUT ROWID""",
+        "CREATE INDEX run_host_hour_ts ON run_host_hour (hour_ts)",
         f"""CREATE TABLE host_daily (day TEXT NOT NULL, {owned},
             PRIMARY KEY (day, cluster, owner, account, user, kind)
         ) STRICT, WITHOUT ROWID""",

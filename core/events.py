@@ -56,7 +56,7 @@ class Flag(enum.IntFlag):
     AMBIGUOUS = 256
     """The counter was not read for so long that it may have passed its end unseen."""
     SPREAD = 512
-    """Which cores or how much memory a job held is not known: assumed in proportion to its CPUs."""
+    """Which cores or how much memory a job held is not known: assumed by its number of CPUs."""
     INCLUDED = 1024
     """The amount is part of the GPU module's own and is not counted again here."""
 
