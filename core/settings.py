@@ -79,6 +79,13 @@ SETTINGS: tuple[Setting, ...] = (
         "How many answers policyd keeps for equal requests; 0: each is judged anew.",
     ),
     Setting(
+        "policyd.reuse_s",
+        int,
+        30,
+        "How long the submit hook may give equal jobs an answer again by itself, while policyd lives"
+        " and neither policy nor cluster changes, in seconds (at most 60); 0: it always asks.",
+    ),
+    Setting(
         "policyd.policy_file",
         str,
         "/etc/fairwatt/policy.toml",
@@ -170,7 +177,7 @@ SETTINGS: tuple[Setting, ...] = (
         "agent.ipmi_command",
         list,
         ["ipmi-dcmi", "--get-system-power-statistics"],
-        "Prints the node's power by IPMI DCMI: freeipmi's, or [\"ipmitool\", \"dcmi\", \"power\", \"reading\"].",
+        'Prints the node\'s power by IPMI DCMI: freeipmi\'s, or ["ipmitool", "dcmi", "power", "reading"].',
     ),
     Setting(
         "agent.redfish_url",
