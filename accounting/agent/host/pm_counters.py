@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """The energy counters of Cray's blade controller in /sys/cray/pm_counters, in whole joules.
 
-They are renewed ten times a second, all at once: `freshness` counts the times. The GPUs' own
-files (accel*_energy) are not read: NVML has them to the millijoule.
+They are renewed ten times a second, all at once: `freshness` counts the times. The node's
+energy includes its GPUs'; their own files (accel*_energy) are not read: NVML has millijoules.
 """
 
 from __future__ import annotations
@@ -54,10 +54,12 @@ class PmCountersSource:
         return readings
 
     def _freshness(self) -> str:
+        """Return the number of the renewal without the time that some put behind it."""
         try:
-            return (self._folder / "freshness").read_text(encoding="ascii", errors="replace")
+            text = (self._folder / "freshness").read_text(encoding="ascii", errors="replace")
         except OSError:
             return ""
+        return text.strip().partition(" ")[0]
 
     def _is_stale(self, freshness: str, t_ms: int) -> bool:
         """Say whether `freshness` has stood still; a node that has no such file is not judged."""

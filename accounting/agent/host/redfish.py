@@ -29,7 +29,7 @@ __all__ = ["Redfish", "source"]
 LONGEST_ANSWER = 1 << 20
 MOST_CHASSIS = 32
 CHASSIS = "/redfish/v1/Chassis"
-_CHASSIS_PATH = re.compile(r"/redfish/v1/Chassis/[A-Za-z0-9._~%:+-]+/?")
+_CHASSIS_PATH = re.compile(r"/redfish/v1/Chassis/[A-Za-z0-9_][A-Za-z0-9._~%:+-]*/?")
 _T = TypeVar("_T")
 
 
