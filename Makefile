@@ -82,6 +82,10 @@ bench-node: setup ## what the hooks add to a job beside a bash peer, what the ag
 bench-import: setup ## a million runs from an export of sacct into the store, beside slurm2sql
 	@$(PYTHON) -m tests.bench.bench_import
 
+.PHONY: bench-accuracy
+bench-accuracy: setup ## energy of runs beside a simulator's truth, TDP x hours and power every 30 s
+	@$(PYTHON) -m tests.bench.bench_accuracy
+
 .PHONY: clean
 clean: ## remove what set-up and tests made in this folder
 	rm -rf $(VENV) .typecheck build dist *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis
