@@ -8,9 +8,10 @@ import time
 from contextlib import closing
 from pathlib import Path
 
-from fairwatt.accounting.carbon import check_zone, load_factors
+from fairwatt.accounting.carbon.factors import check_zone, load_factors
 from fairwatt.accounting.days import site_zone
 from fairwatt.accounting.store import open_reader
+from fairwatt.accounting.store_checks import store_checks
 from fairwatt.accounting.sync import last_import_ts
 from fairwatt.core.config import Config
 from fairwatt.core.doctor import Check, Finding
@@ -143,4 +144,5 @@ checks: list[Check] = [
     _where_there_is_a_store(Check("accounting.import", _import)),
     Check("accounting.factors", _factors),
     _where_there_is_a_store(Check("accounting.nodes", _nodes)),
+    *map(_where_there_is_a_store, store_checks),
 ]

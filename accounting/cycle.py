@@ -15,13 +15,9 @@ from zoneinfo import ZoneInfo
 from sqlite_utils import Database
 
 from fairwatt.accounting.audit_nightly import audit_if_due
-from fairwatt.accounting.carbon import (
-    FactorFile,
-    check_zone,
-    load_factors,
-    store_factors,
-    store_pue,
-)
+from fairwatt.accounting.carbon.factors import FactorFile, check_zone, load_factors
+from fairwatt.accounting.carbon.grid_store import store_factors
+from fairwatt.accounting.carbon.pue import store_pue
 from fairwatt.accounting.days import site_zone
 from fairwatt.accounting.rollup import mark_open_days, rollup
 from fairwatt.accounting.settle import settle

@@ -7,8 +7,12 @@ GPU amounts in thousandths of a full GPU (`_milli`). Tables are STRICT; unknown 
 
 from __future__ import annotations
 
+from zoneinfo import ZoneInfo
+
 from sqlite_utils import Database, Migrations
 
+from fairwatt.accounting.cells import CELL_TABLES, fill_cells
+from fairwatt.accounting.migration_carbon import carbon_versions
 from fairwatt.accounting.migration_compact_runs import compact_runs
 
 __all__ = ["migrations"]
@@ -333,6 +337,30 @@ def m009_host(db: Database) -> None:
             PRIMARY KEY (month, cluster, owner, account, user, kind)
         ) STRICT, WITHOUT ROWID""",
     )
+
+
+@migrations()
+def m010_carbon(db: Database) -> None:
+    """All that carbon is computed from by version, and energy by quarter of an hour."""
+    carbon_versions(db)
+
+
+@migrations()
+def m013_cells(db: Database) -> None:
+    """Sums of windows by hour, from which runs are settled without reading windows again."""
+    _execute_all(
+        db,
+        *CELL_TABLES,
+        "ALTER TABLE unsettled ADD COLUMN from_ms INTEGER NOT NULL DEFAULT 0",
+        # Until when a run's pace has been judged.
+        """CREATE TABLE pace_judged (
+            run_id INTEGER PRIMARY KEY REFERENCES job_run ON DELETE CASCADE,
+            until_ms INTEGER NOT NULL
+        ) STRICT""",
+        # Runs ask for the few windows of unknown energy that they held.
+        "CREATE INDEX window_unknown ON window (device_uuid, t0_ms) WHERE measured_mj IS NULL",
+    )
+    fill_cells(db.conn, ZoneInfo("UTC"))
 
 
 def _execute_all(db: Database, *statements: str) -> None:

@@ -10,8 +10,11 @@ from zoneinfo import ZoneInfo
 
 from sqlite_utils import Database
 
-from fairwatt.accounting.carbon import Grid, open_grid
-from fairwatt.accounting.days import cut, day_bounds, day_of, days_between, hour_pieces
+from fairwatt.accounting.carbon.grid import Grid
+from fairwatt.accounting.carbon.grid_store import open_grid
+from fairwatt.accounting.carbon.hours import Owner, write_hours
+from fairwatt.accounting.carbon.slots import slots_of
+from fairwatt.accounting.days import day_bounds, days_between
 from fairwatt.accounting.quality import RunFlag
 from fairwatt.accounting.runs import GpuPart, mark_days
 from fairwatt.accounting.settle import EDGE_S
@@ -24,6 +27,8 @@ BATCH_DAYS = 31
 _ROLLED_UNTIL = "rolled_until_ts"
 
 Key = tuple[str, str, str, str, str]  # day, cluster, account, user, gpu_type
+Energies = dict[str, dict[Owner, dict[int, int]]]
+"""mJ by day, owner and start of the quarter of an hour."""
 
 
 def rollup(db: Database, cluster: str, zone: ZoneInfo, carbon_zone: str, now_ts: int) -> int:
@@ -48,10 +53,14 @@ def rollup(db: Database, cluster: str, zone: ZoneInfo, carbon_zone: str, now_ts:
             days = _dirty_days(connection)
             if not days:
                 return done
-            grid = open_grid(connection, carbon_zone)
-            write_days(connection, days, cluster, zone, grid, now_ts)
+            grid = open_grid(connection, carbon_zone, span=_span(days, zone))
+            energies = write_days(connection, days, cluster, zone, grid, now_ts)
+            for day, energy in energies.items():
+                write_hours(connection, *day_bounds(day, zone), cluster, energy)
             write_months(connection, sorted({day[:7] for day in days}))
-            connection.executemany("DELETE FROM dirty_day WHERE day = ?", [(d,) for d in days])
+            for table in ("dirty_day", "carbon_dirty_day"):
+                sql = f"DELETE FROM {table} WHERE day = ?"  # noqa: S608 - our own names
+                connection.executemany(sql, [(day,) for day in days])
             bump_data_version(connection)
         done += len(days)
 
@@ -63,14 +72,27 @@ def write_days(
     zone: ZoneInfo,
     grid: Grid,
     now_ts: int,
-) -> None:
+) -> Energies:
     """Write usage_daily and unallocated_daily of these days anew, in the caller's transaction.
 
     Where temporary tables have these names, they are written instead (`fairwatt ledger verify`).
+
+    Returns:
+        The energy of each owner by quarter of an hour, from which other factors give other carbon.
     """
-    _write_usage(connection, days, _usage(connection, days, zone, now_ts), grid)
+    totals = _usage(connection, days, zone, now_ts)
+    _write_usage(connection, days, totals, grid)
+    energies: Energies = {day: {} for day in days}
+    for (day, of_cluster, account, user, gpu_type), usage in totals.items():
+        owner = Owner(of_cluster, "run", account, user, "gpu", gpu_type)
+        energies[day][owner] = usage.energy_by_slot
     for day in days:
-        _write_unallocated(connection, cluster, day, zone, grid)
+        energies[day] |= _write_unallocated(connection, cluster, day, zone, grid)
+    return energies
+
+
+def _span(days: Sequence[str], zone: ZoneInfo) -> tuple[int, int]:
+    return day_bounds(days[0], zone)[0], day_bounds(days[-1], zone)[1]
 
 
 def mark_open_days(connection: sqlite3.Connection, zone: ZoneInfo, now_ts: int) -> None:
@@ -112,7 +134,7 @@ def _usage(
     connection: sqlite3.Connection, days: Sequence[str], zone: ZoneInfo, now_ts: int
 ) -> dict[Key, Usage]:
     wanted = set(days)
-    first_ts, last_ts = day_bounds(days[0], zone)[0], day_bounds(days[-1], zone)[1]
+    first_ts, last_ts = _span(days, zone)
     totals: dict[Key, Usage] = defaultdict(Usage)
     for owner, run in _runs(connection, first_ts, last_ts):
         for day in _touched(run, first_ts, last_ts, zone, now_ts):
@@ -205,14 +227,12 @@ def _mean_util(connection: sqlite3.Connection, run_id: int) -> int | None:
 
 def _evidence(connection: sqlite3.Connection, run_id: int) -> int | None:
     """The last moment for which a node measured the run."""
-    (t1_ms,) = connection.execute(
-        "SELECT max(w.t1_ms) FROM node_run r"
-        " JOIN window_share s ON s.node = r.node AND s.job_id = r.job_id"
-        " AND s.run_start_ms = r.start_ms"
-        " JOIN window w USING (device_uuid, t0_ms) WHERE r.run_id = ?",
+    (last_ms,) = connection.execute(
+        "SELECT max(c.last_ms) FROM node_run r JOIN run_cell c ON c.node = r.node"
+        " AND c.job_id = r.job_id AND c.run_start_ms = r.start_ms WHERE r.run_id = ?",
         (run_id,),
     ).fetchone()
-    return None if t1_ms is None else t1_ms // 1000
+    return None if last_ms is None else last_ms // 1000
 
 
 def _write_usage(
@@ -223,7 +243,7 @@ def _write_usage(
 ) -> None:
     connection.executemany("DELETE FROM usage_daily WHERE day = ?", [(day,) for day in days])
     rows = [
-        (*key, *usage.amounts(), *grid.carbon(usage.energy_by_hour))
+        (*key, *usage.amounts(), *grid.carbon(usage.energy_by_slot))
         for key, usage in sorted(totals.items())
         if any(usage.amounts())
     ]
@@ -231,8 +251,8 @@ def _write_usage(
         "INSERT INTO usage_daily (day, cluster, account, user, gpu_type, runs_ended, runs_failed,"
         " runs_cancelled, wait_s, waited_runs, cpu_s, device_s, gpu_milli_s, util_known_milli_s,"
         " used_milli_s, failed_milli_s, idle_mj, active_mj, unmeasured_milli_s, co2_mg,"
-        " factor_fallback_mj) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?,"
-        " ?, ?)",
+        " factor_fallback_mj, market_mg, market_unknown_mj) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?,"
+        " ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
         rows,
     )
 
@@ -241,6 +261,7 @@ _SUMMED = (
     *("runs_ended", "runs_failed", "runs_cancelled", "wait_s", "waited_runs", "cpu_s"),
     *("device_s", "gpu_milli_s", "util_known_milli_s", "used_milli_s", "failed_milli_s"),
     *("idle_mj", "active_mj", "unmeasured_milli_s", "co2_mg", "factor_fallback_mj"),
+    *("market_mg", "market_unknown_mj"),
 )
 _MONTH = (
     "INSERT INTO usage_monthly (month, cluster, account, user, gpu_type, "  # noqa: S608
@@ -259,24 +280,19 @@ def write_months(connection: sqlite3.Connection, months: Iterable[str]) -> None:
 
 def _write_unallocated(
     connection: sqlite3.Connection, cluster: str, day: str, zone: ZoneInfo, grid: Grid
-) -> None:
+) -> dict[Owner, dict[int, int]]:
     connection.execute(
         "DELETE FROM unallocated_daily WHERE day = ? AND cluster = ?", (day, cluster)
     )
     totals: dict[str, Usage] = defaultdict(Usage)
-    for model, t0_ms, t1_ms, idle_mj, active_mj in _gaps(connection, day, zone):
+    for model, hour_ts, idle_mj, active_mj in connection.execute(_GAPS, day_bounds(day, zone)):
         usage = totals[model]
-        for hour_ts, a_ms, b_ms in hour_pieces(t0_ms, t1_ms, zone):
-            if day_of(hour_ts, zone) != day:
-                continue
-            idle = cut(idle_mj, t0_ms, t1_ms, a_ms, b_ms)
-            active = cut(active_mj, t0_ms, t1_ms, a_ms, b_ms)
-            usage.idle_mj += idle
-            usage.active_mj += active
-            usage.energy_by_hour[hour_ts] = usage.energy_by_hour.get(hour_ts, 0) + idle + active
+        usage.idle_mj += idle_mj
+        usage.active_mj += active_mj
+        usage.add_slots(slots_of(hour_ts, idle_mj + active_mj, None, None))
     connection.executemany(
         "INSERT INTO unallocated_daily (day, cluster, model, idle_mj, active_mj, co2_mg,"
-        " factor_fallback_mj) VALUES (?, ?, ?, ?, ?, ?, ?)",
+        " factor_fallback_mj, market_mg, market_unknown_mj) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)",
         [
             (
                 day,
@@ -284,31 +300,19 @@ def _write_unallocated(
                 model,
                 usage.idle_mj,
                 usage.active_mj,
-                *grid.carbon(usage.energy_by_hour),
+                *grid.carbon(usage.energy_by_slot),
             )
             for model, usage in sorted(totals.items())
         ],
     )
+    return {
+        Owner(cluster, "unallocated", "", "", "gpu", model): usage.energy_by_slot
+        for model, usage in totals.items()
+    }
 
 
-def _gaps(
-    connection: sqlite3.Connection, day: str, zone: ZoneInfo
-) -> Iterator[tuple[str, int, int, int, int]]:
-    """Measured windows of a day, and each device's one that reaches into it from before."""
-    a_ms, b_ms = (ts * 1000 for ts in day_bounds(day, zone))
-    columns = (
-        "coalesce(d.model, d.name, 'unknown'), w.t0_ms, w.t1_ms, w.unallocated_idle_mj,"
-        " w.unallocated_active_mj"
-    )
-    yield from connection.execute(
-        f"SELECT {columns} FROM window w LEFT JOIN device d USING (device_uuid)"  # noqa: S608
-        " WHERE w.t0_ms >= ? AND w.t0_ms < ? AND w.measured_mj IS NOT NULL",
-        (a_ms, b_ms),
-    )
-    yield from connection.execute(
-        f"SELECT {columns} FROM device d JOIN window w ON w.device_uuid = d.device_uuid"  # noqa: S608
-        " AND w.t0_ms = (SELECT max(t0_ms) FROM window"
-        " WHERE device_uuid = d.device_uuid AND t0_ms < ?)"
-        " WHERE w.t1_ms > ? AND w.measured_mj IS NOT NULL",
-        (a_ms, a_ms),
-    )
+_GAPS = (
+    "SELECT coalesce(d.model, d.name, 'unknown') AS type, h.hour_ts, sum(h.idle_mj),"
+    " sum(h.active_mj) FROM device_hour h LEFT JOIN device d USING (device_uuid)"
+    " WHERE h.hour_ts >= ? AND h.hour_ts < ? GROUP BY type, h.hour_ts"
+)

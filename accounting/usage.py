@@ -3,10 +3,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from typing import NamedTuple
 
+from fairwatt.accounting.carbon.slots import slots_of
 from fairwatt.accounting.days import cut
 from fairwatt.accounting.quality import RunFlag
 from fairwatt.accounting.runs import GpuPart
@@ -76,21 +77,25 @@ class Usage:
     idle_mj: int = 0
     active_mj: int = 0
     unmeasured_milli_s: int = 0
-    energy_by_hour: dict[int, int] = field(default_factory=dict)
+    energy_by_slot: dict[int, int] = field(default_factory=dict)
 
     def add(self, other: Usage) -> None:
         """Add another row's amounts to this one."""
         for name in _AMOUNTS:
             setattr(self, name, getattr(self, name) + getattr(other, name))
-        for hour_ts, energy_mj in other.energy_by_hour.items():
-            self.energy_by_hour[hour_ts] = self.energy_by_hour.get(hour_ts, 0) + energy_mj
+        self.add_slots(other.energy_by_slot.items())
+
+    def add_slots(self, energies: Iterable[tuple[int, int]]) -> None:
+        """Add energies in mJ by the start of their quarter of an hour."""
+        for slot_ts, energy_mj in energies:
+            self.energy_by_slot[slot_ts] = self.energy_by_slot.get(slot_ts, 0) + energy_mj
 
     def amounts(self) -> tuple[int, ...]:
         """Return the summed columns in table order."""
         return tuple(getattr(self, name) for name in _AMOUNTS)
 
 
-_AMOUNTS = tuple(item.name for item in fields(Usage) if item.name != "energy_by_hour")
+_AMOUNTS = tuple(item.name for item in fields(Usage) if item.name != "energy_by_slot")
 
 NO_GPU = ""
 
@@ -117,7 +122,7 @@ def day_usage(run: RolledRun, a_ts: int, b_ts: int, now_ts: int) -> dict[str, Us
     whole = result.setdefault(head, Usage())
     whole.add(_events(run, a_ts, b_ts))
     whole.cpu_s += _cpu_seconds(run, a_ts, b_ts, now_ts)
-    _share_energy(run, parts, result, a_ts, b_ts)
+    _share_energy(run, parts, result, a_ts, b_ts, run_end(run, now_ts))
     return result
 
 
@@ -191,6 +196,7 @@ def _share_energy(
     result: Mapping[str, Usage],
     a_ts: int,
     b_ts: int,
+    end_ts: int | None,
 ) -> None:
     """Give each hour's energy to the run's types by their part of boards, to the mJ."""
     names = [part.gpu_type for part in parts] or [NO_GPU]
@@ -203,5 +209,5 @@ def _share_energy(
         for name, idle_mj, active_mj in zip(names, idle, active, strict=True):
             result[name].idle_mj += idle_mj
             result[name].active_mj += active_mj
-            by_hour = result[name].energy_by_hour
-            by_hour[hour.hour_ts] = by_hour.get(hour.hour_ts, 0) + idle_mj + active_mj
+            slots = slots_of(hour.hour_ts, idle_mj + active_mj, run.start_ts, end_ts)
+            result[name].add_slots(slots)

@@ -8,7 +8,9 @@ from datetime import date
 from pathlib import Path
 from typing import Any
 
-from fairwatt.accounting.carbon import check_zone, load_factors, store_factors, store_pue
+from fairwatt.accounting.carbon.factors import check_zone, load_factors
+from fairwatt.accounting.carbon.grid_store import store_factors
+from fairwatt.accounting.carbon.pue import store_pue
 from fairwatt.accounting.days import day_bounds, site_zone
 from fairwatt.accounting.rollup import rollup
 from fairwatt.accounting.store import open_store, transaction

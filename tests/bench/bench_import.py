@@ -26,7 +26,9 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from zoneinfo import ZoneInfo
 
-from fairwatt.accounting.carbon import load_factors, store_factors, store_pue
+from fairwatt.accounting.carbon.factors import load_factors
+from fairwatt.accounting.carbon.grid_store import store_factors
+from fairwatt.accounting.carbon.pue import store_pue
 from fairwatt.accounting.import_file import FileImport, import_file
 from fairwatt.accounting.rollup import rollup
 from fairwatt.accounting.store import open_store, transaction

@@ -6,7 +6,9 @@ from __future__ import annotations
 from typing import Any
 from zoneinfo import ZoneInfo
 
-from fairwatt.accounting.carbon import load_factors, store_factors, store_pue
+from fairwatt.accounting.carbon.factors import load_factors
+from fairwatt.accounting.carbon.grid_store import store_factors
+from fairwatt.accounting.carbon.pue import store_pue
 from fairwatt.accounting.sacct import parse_sacct
 from fairwatt.accounting.store import open_store, transaction
 from fairwatt.core.events import (

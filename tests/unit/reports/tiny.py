@@ -3,6 +3,9 @@
 
 from __future__ import annotations
 
+from fairwatt.accounting.carbon.factors import Factor, FactorFile
+from fairwatt.accounting.carbon.grid_store import FILE, add_factors
+from fairwatt.accounting.carbon.pue import store_pue
 from fairwatt.accounting.runs import insert_runs
 from fairwatt.accounting.store import open_store, transaction
 from fairwatt.core.catalogue import load_catalogue
@@ -116,11 +119,10 @@ def add_run(db, **values):
 
 
 def add_factor(db, from_ts, until_ts, g_per_kwh, pue=1.2):
-    db.execute(
-        "INSERT INTO carbon_factor VALUES (1, 'AAA', ?, ?, ?, 'average', 'a book', 'CC0', 0)",
-        (from_ts, until_ts, g_per_kwh * 1000),
-    )
-    db.execute("INSERT OR IGNORE INTO pue VALUES (0, ?, 'test')", (round(pue * 1000),))
+    row = Factor("AAA", from_ts, until_ts, g_per_kwh * 1000)
+    with transaction(db) as connection:
+        add_factors(connection, FactorFile("a book", "CC0", "average", 0, (row,)), FILE, "test", 0)
+        store_pue(connection, pue, 0)
 
 
 def named(tables, name):
