@@ -13,6 +13,7 @@ from types import FrameType
 from typing import Any
 
 from fairwatt.accounting.agent.asker import Asker, JobText
+from fairwatt.accounting.agent.extras import NO_EXTRAS
 from fairwatt.accounting.agent.health import HealthSettings, HealthWatch
 from fairwatt.accounting.agent.journal import Journal
 from fairwatt.accounting.agent.keeper import Keeper
@@ -137,11 +138,13 @@ class Daemon:
         *,
         enumerate_devices: bool = False,
         with_utils: bool = False,
+        with_extras: bool = False,
     ) -> None:
         wanted = enumerate_devices or self._keeper.wants_enumeration
         watched = self._keeper.watched
+        shared = self._keeper.shared if with_extras else None
         source = self._source
-        self._gpu.submit(lambda: observe(source, watched, wanted, with_utils), done)
+        self._gpu.submit(lambda: observe(source, watched, wanted, with_utils, shared), done)
 
     def _begin(self, seen: Observation) -> None:
         self._keeper.begin(seen)
@@ -159,7 +162,7 @@ class Daemon:
         self._sample_s = min(2 * self._sample_s, self._settings.sample_s)
         self._timers.set("sample", self._sample_s, self._sample)
         if not self._gpu.outstanding:
-            self._visit(self._keeper.sample, with_utils=True)
+            self._visit(self._keeper.sample, with_utils=True, with_extras=True)
 
     def _plan_border(self) -> None:
         now_ms = time.time_ns() // 1_000_000
@@ -263,21 +266,30 @@ class Daemon:
 
 
 def observe(
-    source: Source, watched: Collection[str], enumerate_devices: bool, with_utils: bool
+    source: Source,
+    watched: Collection[str],
+    enumerate_devices: bool,
+    with_utils: bool,
+    shared: Collection[str] | None = None,
 ) -> Observation:
     """Visit the source once: enumerate if wanted, read all devices, ask for utilisation.
 
+    `shared` names the boards with several jobs; None: nothing is asked that takes longer.
     Whatever goes wrong becomes the observation's `fault`: the keeper must hear of every visit.
     """
     try:
-        return _observed(source, watched, enumerate_devices, with_utils)
+        return _observed(source, watched, enumerate_devices, with_utils, shared)
     except Exception as error:
         _log.exception("the GPU library's answer was not understood")
         return Observation(None, fault=f"{type(error).__name__}: {error}")
 
 
 def _observed(
-    source: Source, watched: Collection[str], enumerate_devices: bool, with_utils: bool
+    source: Source,
+    watched: Collection[str],
+    enumerate_devices: bool,
+    with_utils: bool,
+    shared: Collection[str] | None,
 ) -> Observation:
     devices = None
     fault = None
@@ -299,4 +311,5 @@ def _observed(
         fault,
         clocks=source.clocks(order),
         memory=source.memory(order),
+        extras=NO_EXTRAS if shared is None else source.extras(order, shared),
     )

@@ -13,6 +13,7 @@ from typing import Any
 import msgspec
 
 from fairwatt.accounting.agent.dcgm_map import DcgmMap
+from fairwatt.accounting.agent.extras import shared_boards
 from fairwatt.accounting.agent.inbox import Inbox
 from fairwatt.accounting.agent.job_files import JobFiles
 from fairwatt.accounting.agent.journal import Journal
@@ -21,11 +22,11 @@ from fairwatt.accounting.agent.pace import LivePace
 from fairwatt.accounting.agent.records import Entry, Origin, Reading
 from fairwatt.accounting.agent.requests import HookRequest, job_id_of
 from fairwatt.accounting.agent.runs import correcting, ending, lost_with_boot, starting
+from fairwatt.accounting.agent.sampled import Sampled
 from fairwatt.accounting.agent.settings import AgentSettings
 from fairwatt.accounting.agent.sharing import ASSUMED
 from fairwatt.accounting.agent.slurm_places import SlurmPlaces
 from fairwatt.accounting.agent.sources import Observation
-from fairwatt.accounting.agent.usage import Usage
 from fairwatt.accounting.agent.windows import BoardPower, close_windows, reboot_windows
 from fairwatt.core.catalogue import Catalogue
 from fairwatt.core.clock import now_ms
@@ -69,7 +70,7 @@ class Keeper:
         self._version = version
         self._places = SlurmPlaces(settings, minor_of)
         self._clock_ms = clock_ms or now_ms
-        self._usage = Usage()
+        self._sampled = Sampled()
         self._meter = Meter(origin.boot_id)
         self._resumed: set[str] = set()
         self._untold: set[int] = set()
@@ -82,6 +83,11 @@ class Keeper:
         """The devices to read: those NVML shows, and those that runs still hold."""
         held = {timed.hold.device for timed in self._journal.state.holds}
         return sorted(held | self.devices.keys())
+
+    @property
+    def shared(self) -> frozenset[str]:
+        """The boards that several jobs hold without MIG."""
+        return shared_boards(self._journal.state.runs)
 
     @property
     def wants_change_detection(self) -> bool:
@@ -131,14 +137,14 @@ class Keeper:
         """Note utilisation and power between cuts, and messages that wait in the inbox."""
         self._learn(seen)
         reset = self._catch_resets(self._readings(seen))
-        self._note_utils(seen)
+        self._note(seen)
         self._cut(seen, self._drain() | reset)
         self.pace.look(seen, self._journal.state.runs, self.devices)
 
     def border(self, seen: Observation, border_ms: int) -> None:
         """Cut all windows at a wall-clock border."""
         self._learn(seen)
-        self._note_utils(seen)
+        self._note(seen)
         self._cut(seen, self.watched, border_ms=border_ms)
 
     def hook(self, request: HookRequest, seen: Observation | None) -> bool:
@@ -148,7 +154,7 @@ class Keeper:
         """
         if seen is not None:
             self._learn(seen)
-            self._note_utils(seen, at_hook=True)
+            self._note(seen, at_hook=True)
         self._cut(seen, self._drain())
         return self._act(request, seen, "epilog")
 
@@ -180,6 +186,7 @@ class Keeper:
             "on_disk": not self._journal.failing,
             "faults": self._meter.faults,
             "slow": self.pace.status(),
+            "doubtful": self._sampled.check.status(),
         }
 
     # -- hooks ---------------------------------------------------------------------------------
@@ -315,19 +322,8 @@ class Keeper:
 
     # -- readings and windows ------------------------------------------------------------------
 
-    def _note_utils(self, seen: Observation, *, at_hook: bool = False) -> None:
-        """Take samples; at a hook only GPM's.
-
-        GPM gives the mean since the last sample; a rate of this very moment would say "idle" of
-        a job that has just ended.
-        """
-        for sample in seen.samples if seen.utils is not None else ():
-            device = self.devices.get(sample.device)
-            if device is not None and (device.mig_enabled or not at_hook):
-                utils = (seen.utils or {}).get(sample.device, {})
-                clock_mhz = None if at_hook else seen.clocks.get(sample.device)
-                used_mib = {} if at_hook else seen.memory.get(sample.device)
-                self._usage.add(sample.device, sample.t_ms, utils, clock_mhz, used_mib)
+    def _note(self, seen: Observation, *, at_hook: bool = False) -> None:
+        self._sampled.note(seen, self.devices, self._journal.state.runs, at_hook=at_hook)
 
     def _catch_resets(self, readings: dict[str, Reading]) -> set[str]:
         """Close windows of counters that fell with the reading before; return the devices."""
@@ -362,10 +358,11 @@ class Keeper:
             reading,
             self._origin,
             self._power(reading.device),
-            self._usage.means(reading.device),
-            self._usage.clock_mhz(reading.device),
-            self._usage.memory(reading.device),
+            self._sampled.usage.means(reading.device),
+            self._sampled.usage.clock_mhz(reading.device),
+            self._sampled.usage.memory(reading.device),
             resumed=reading.device in self._resumed,
+            doubt=self._sampled.check.flag(reading.device),
         )
 
     def _commit(self, entries: Iterable[Entry]) -> bool:
@@ -377,7 +374,7 @@ class Keeper:
         for entry in entries:
             if entry.reading is not None:
                 self._resumed.discard(entry.reading.device)
-                self._usage.open(entry.reading.device, entry.reading.t_ms)
+                self._sampled.usage.open(entry.reading.device, entry.reading.t_ms)
             if isinstance(entry.event, RunEnded):
                 self._job_files.remove(entry.event.job_id)
                 self._dcgm.remove({entry.event.job_id})

@@ -13,11 +13,13 @@ from functools import partial
 
 from fairwatt.accounting.agent.asker import job_text
 from fairwatt.accounting.agent.daemon import Daemon
+from fairwatt.accounting.agent.dcgm_activity import DcgmActivity
 from fairwatt.accounting.agent.health import HealthSettings, health_settings
 from fairwatt.accounting.agent.inbox import Inbox
 from fairwatt.accounting.agent.journal import Journal
 from fairwatt.accounting.agent.keeper import Keeper
 from fairwatt.accounting.agent.nvml import NvmlSource
+from fairwatt.accounting.agent.process_use import ProcessMeter
 from fairwatt.accounting.agent.records import Origin
 from fairwatt.accounting.agent.settings import AgentSettings, agent_settings
 from fairwatt.core import config, logs, munge
@@ -76,7 +78,12 @@ def _daemon(settings: AgentSettings, version: str, health: HealthSettings | None
             lambda digest: munge.encode(digest, settings.munge_socket),
         )
 
-    source = NvmlSource(settings.node, catalogue)
+    source = NvmlSource(
+        settings.node,
+        catalogue,
+        processes=ProcessMeter(settings.proc_root) if settings.process_utilisation else None,
+        dcgm=DcgmActivity(settings.dcgm_place) if settings.dcgm_place else None,
+    )
     slurm = CliBackend(str(settings.slurm_conf) if settings.slurm_conf.exists() else None)
     return Daemon(settings, source, journal, keeper, send, partial(job_text, slurm), health)
 

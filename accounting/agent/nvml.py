@@ -9,14 +9,17 @@ from __future__ import annotations
 import contextlib
 import logging
 import re
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from typing import Any
 
 import msgspec
 import pynvml
 
+from fairwatt.accounting.agent.dcgm_activity import DcgmActivity
+from fairwatt.accounting.agent.extras import Extras
 from fairwatt.accounting.agent.gpm import GpmMeter
 from fairwatt.accounting.agent.gpu_memory import MemoryMeter
+from fairwatt.accounting.agent.process_use import ProcessMeter
 from fairwatt.accounting.agent.sources import Sample, Utilisation
 from fairwatt.core.catalogue import Catalogue, GpuModel
 from fairwatt.core.clock import now_ms
@@ -35,9 +38,23 @@ _PROFILE = re.compile(r"MIG (\S+)$")
 
 
 class NvmlSource:
-    """Devices, energy and utilisation from the driver; initialises NVML when first needed."""
+    """Devices, energy and utilisation from the driver; initialises NVML when first needed.
 
-    def __init__(self, node: str, catalogue: Catalogue) -> None:
+    Args:
+        node: this node's name in Slurm.
+        catalogue: the known models.
+        processes: asks for each process's use of shared boards; None: that is not asked.
+        dcgm: reads a dcgm-exporter; None: there is none.
+    """
+
+    def __init__(
+        self,
+        node: str,
+        catalogue: Catalogue,
+        *,
+        processes: ProcessMeter | None = None,
+        dcgm: DcgmActivity | None = None,
+    ) -> None:
         self._node = node
         self._catalogue = catalogue
         self._ready = False
@@ -45,6 +62,8 @@ class NvmlSource:
         self._absent: set[tuple[str, str]] = set()
         self._gpm = GpmMeter()
         self._memory = MemoryMeter()
+        self._processes = processes
+        self._dcgm = dcgm
 
     def devices(self) -> tuple[Device, ...]:
         """Return the GPUs with their MIG instances; a lost one as it was last seen.
@@ -92,6 +111,38 @@ class NvmlSource:
     def memory(self, devices: Sequence[str]) -> dict[str, dict[str, int]]:
         """Return the memory in use in MiB: of a board, or of each instance under MIG."""
         return {uuid: self._used(uuid) for uuid in devices if uuid in self._devices}
+
+    def extras(self, devices: Sequence[str], shared: Collection[str]) -> Extras:
+        """Return the power beside the counter, DCGM's activity, and processes' use of `shared`."""
+        known = [uuid for uuid in devices if uuid in self._devices]
+        powers = {uuid: power for uuid in known if (power := self._power(uuid)) is not None}
+        jobs = {
+            uuid: used
+            for uuid in known
+            if uuid in shared and (used := self._used_by_jobs(uuid)) is not None
+        }
+        boards = [self._devices[uuid][0] for uuid in known if uuid in self._devices]
+        return Extras(powers, self._dcgm.newest(boards) if self._dcgm else {}, jobs)
+
+    def _power(self, uuid: str) -> int | None:
+        if uuid not in self._devices:  # the driver went away since the device before
+            return None
+        handle = self._devices[uuid][1]
+        try:
+            power_mw = self._offered("power", uuid, pynvml.nvmlDeviceGetPowerUsage, handle)
+        except pynvml.NVMLError as error:
+            self._note(error)
+            return None
+        return None if power_mw is None else int(power_mw)
+
+    def _used_by_jobs(self, uuid: str) -> dict[str, int] | None:
+        if self._processes is None or uuid not in self._devices:
+            return None
+        try:
+            return self._processes.by_job(uuid, self._devices[uuid][1])
+        except pynvml.NVMLError as error:
+            self._note(error)
+            return None
 
     def _used(self, uuid: str) -> dict[str, int]:
         try:

@@ -9,7 +9,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from fairwatt.accounting.agent.dcgm_activity import dcgm_place
 from fairwatt.core.config import Config
+from fairwatt.core.http_get import HttpPlace
 
 __all__ = ["AgentSettings", "agent_settings"]
 
@@ -33,11 +35,17 @@ class AgentSettings:
     window_ms: int
     ship_s: float
     dcgm_job_dir: Path | None = None
+    process_utilisation: bool = False
+    dcgm_place: HttpPlace | None = None
     hook: Mapping[str, str] = field(default_factory=dict)
 
 
 def agent_settings(config: Config) -> AgentSettings:
-    """Return the agent's settings from the whole configuration."""
+    """Return the agent's settings from the whole configuration.
+
+    Raises:
+        ConfigError: agent.dcgm_url is no page on this host.
+    """
     slurm_conf = Path(
         config["site.slurm_conf"] or os.environ.get("SLURM_CONF") or "/etc/slurm/slurm.conf"
     )
@@ -58,6 +66,8 @@ def agent_settings(config: Config) -> AgentSettings:
         window_ms=max(1, config["agent.window_s"]) * 1000,
         ship_s=max(0.05, config["agent.ship_s"]),
         dcgm_job_dir=Path(config["agent.dcgm_job_dir"]) if config["agent.dcgm_job_dir"] else None,
+        process_utilisation=config["agent.process_utilisation"],
+        dcgm_place=dcgm_place(config["agent.dcgm_url"]),
         hook={
             "clean": "yes" if config["epilog.clean"] else "no",
             "temp": config["epilog.temp_dir"],

@@ -3,10 +3,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
+from fairwatt.accounting.agent.extras import NO_EXTRAS, Extras
 from fairwatt.core.records import Device
 
 __all__ = ["MemoryUse", "Observation", "Sample", "Source", "Utilisation"]
@@ -55,12 +56,18 @@ class Source(Protocol):
     def memory(self, devices: Sequence[str]) -> MemoryUse:
         """Return the memory in use that can be read now. Never raises."""
 
+    def extras(self, devices: Sequence[str], shared: Collection[str]) -> Extras:
+        """Return what is asked for at regular samples alone; `shared` have several jobs.
+
+        Never raises.
+        """
+
 
 @dataclass(frozen=True)
 class Observation:
     """What one visit to the source gave; `devices` None: it could not be asked, see `fault`.
 
-    `clocks` and `memory` are asked for with the utilisation.
+    `clocks` and `memory` are asked for with the utilisation, `extras` at regular samples.
     """
 
     devices: tuple[Device, ...] | None
@@ -69,3 +76,4 @@ class Observation:
     fault: str | None = None
     clocks: Mapping[str, int] = field(default_factory=dict)
     memory: MemoryUse = field(default_factory=dict)
+    extras: Extras = NO_EXTRAS

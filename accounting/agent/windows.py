@@ -14,6 +14,7 @@ from itertools import pairwise
 
 import msgspec
 
+from fairwatt.accounting.agent.extras import job_key
 from fairwatt.accounting.agent.records import Entry, Origin, Reading, TimedHold
 from fairwatt.accounting.agent.state import State
 from fairwatt.accounting.ledger import (
@@ -29,6 +30,8 @@ from fairwatt.core.events import Flag, GpuMemory, Share, WindowClosed
 __all__ = ["BoardPower", "close_windows", "reboot_windows"]
 
 HOUR_MS = 3_600_000
+WORK_SHARE = 4
+"""Beyond a quarter of the way from idle to its largest power a board is at work."""
 LONGEST_GAP_MS = 31 * 24 * HOUR_MS
 """What was used in a longer gap goes to its end: rather than the agent was away, the clock was
 wrong at boot, and decades would be cut into hours."""
@@ -59,6 +62,7 @@ def close_windows(
     memory: tuple[GpuMemory, ...] = (),
     *,
     resumed: bool = False,
+    doubt: int = 0,
 ) -> list[Entry]:
     """Return the entries that bring the device's baseline to `now`.
 
@@ -71,6 +75,7 @@ def close_windows(
         clock_mhz: mean SM clock since then while the board was busy.
         memory: memory in use since then.
         resumed: the agent was away since the baseline: what was sampled before is not used.
+        doubt: flags of a counter that is not to be trusted.
     """
     before = state.baselines.get(now.device)
     if before is None:
@@ -81,6 +86,7 @@ def close_windows(
     measured = _measured(before, now, power)
     gap = resumed or len(pieces) > 1
     flags = measured.flags | (Flag.GAP if gap else Flag(0))
+    flags |= Flag(doubt if measured.energy_mj is not None else 0)
     known_utils, known_mhz, known_mib = ({}, None, ()) if gap else (utils, clock_mhz, memory)
     amounts = _amounts(measured, pieces, power)
     entries = []
@@ -180,8 +186,22 @@ def _known_utils(holds: Sequence[Hold], utils: Mapping[str, int]) -> list[int | 
     """Return the utilisation of each hold; a board's own says nothing of one job among several."""
     boards = [hold for hold in holds if not hold.instance]
     return [
-        utils.get(hold.instance) if hold.instance or len(boards) == 1 else None for hold in holds
+        utils.get(hold.instance if hold.instance or len(boards) == 1 else job_key(hold.job_id))
+        for hold in holds
     ]
+
+
+def _contradicts(
+    known: Sequence[int | None], amount_mj: int, dt_ms: int, power: BoardPower
+) -> bool:
+    """Say whether nobody is said to have worked while the board drew what only work draws.
+
+    DCGM's profiling fields may be 0 for weeks, and short work falls between two samples.
+    """
+    if power.idle_mw is None or power.max_mw is None or any(known):
+        return False
+    working_mw = power.idle_mw + (power.max_mw - power.idle_mw) // WORK_SHARE
+    return 1000 * amount_mj > working_mw * dt_ms
 
 
 def _window(
@@ -199,10 +219,11 @@ def _window(
     idle_mj: int | None = None
     active_mj: int | None = None
     if amount_mj is not None:
+        dt_ms = piece.t1_ms - piece.t0_ms
         known = _known_utils(piece.holds, utils)
-        split = split_window(
-            amount_mj, piece.t1_ms - piece.t0_ms, power.idle_mw, piece.holds, known
-        )
+        if _contradicts(known, amount_mj, dt_ms, power):
+            known = [None] * len(known)
+        split = split_window(amount_mj, dt_ms, power.idle_mw, piece.holds, known)
         shares = split.shares
         idle_mj, active_mj = split.unallocated_idle_mj, split.unallocated_active_mj
         flags |= Flag.NO_UTIL if None in known else Flag(0)
