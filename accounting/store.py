@@ -26,6 +26,7 @@ __all__ = [
     "get_meta",
     "open_reader",
     "open_store",
+    "schema_is_newer",
     "set_meta",
     "transaction",
 ]
@@ -144,6 +145,21 @@ def data_version(connection: sqlite3.Connection) -> int:
 def bump_data_version(connection: sqlite3.Connection) -> None:
     """Add one to the data version, inside the caller's transaction."""
     set_meta(connection, "data_version", str(data_version(connection) + 1))
+
+
+def schema_is_newer(connection: sqlite3.Connection) -> bool:
+    """Whether a store was written by a newer fairwatt than this one.
+
+    Raises:
+        StoreError: it is no store.
+    """
+    try:
+        applied = {name for (name,) in connection.execute(_APPLIED)}
+    except sqlite3.Error as error:
+        raise StoreError(
+            f"no store of fairwatt: {error}", place="backup", remedy="name another file"
+        ) from error
+    return bool(applied - _known_migrations())
 
 
 def get_meta(connection: sqlite3.Connection, key: str) -> str | None:

@@ -1,0 +1,214 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Moves devices' old windows to month files beside the store, and removes the oldest files.
+
+A window is copied, put on disk and compared before it is deleted from the store, so that it is
+never lost; after a crash in between it is in both, is found equal at the next call and deleted.
+"""
+
+from __future__ import annotations
+
+import os
+import sqlite3
+from collections.abc import Iterator, Sequence
+from contextlib import AbstractContextManager, closing, nullcontext
+from pathlib import Path
+from typing import Any
+
+from sqlite_utils import Database
+
+from fairwatt.accounting.store import FILE_MODE, transaction
+from fairwatt.accounting.windows import TABLES, columns_of, file_of, month_of, month_path
+from fairwatt.core.errors import StoreError
+from fairwatt.core.files import sync_folder
+
+__all__ = ["BATCH", "archive_windows", "drop_months"]
+
+BATCH = 2000
+"""So many windows are moved in one transaction; deliveries wait as long."""
+
+_OLD = "FROM window WHERE t0_ms >= ?1 AND t0_ms < ?2 AND t1_ms <= ?2 AND measured_mj NOTNULL"
+
+_Row = tuple[Any, ...]
+_Lock = AbstractContextManager[object] | None
+_SCHEMA = (
+    "SELECT sql FROM sqlite_master WHERE tbl_name IN (?, ?) AND sql IS NOT NULL"
+    " AND type IN ('table', 'index') ORDER BY type DESC, name"
+)
+
+
+def archive_windows(db: Database, before_ms: int, *, lock: _Lock = None) -> int:
+    """Move the windows that ended before a time to their month's file; return how many.
+
+    Windows of unknown energy stay: they are few, and a run that is settled late must see them.
+
+    Args:
+        db: the store, whose windows these are.
+        before_ms: windows that end later stay.
+        lock: held for each batch: one writer in this process.
+
+    Raises:
+        StoreError: a file cannot be written, or holds another window under the same key; what
+            was not copied is still in the store.
+    """
+    store, moved, from_ms = file_of(db.conn), 0, 0
+    while (t0_ms := _oldest(db.conn, from_ms, before_ms)) is not None:
+        month = month_of(t0_ms)
+        path = month_path(store, month)
+        try:
+            with closing(_open_month(path, db.conn)) as file:
+                for count, reached_ms in _move_month(db, file, month, (t0_ms, before_ms), lock):
+                    moved, from_ms = moved + count, reached_ms
+        except (sqlite3.Error, OSError) as error:
+            raise StoreError(
+                f"windows cannot be moved: {error}", place=str(path),
+                remedy="see that its disk has room and that it is a fairwatt file",
+            ) from error  # fmt: skip
+    return moved
+
+
+def drop_months(db: Database, before_ms: int, now_ts: int, *, lock: _Lock = None) -> list[str]:
+    """Remove the files of months that ended before a time; return these months.
+
+    A month with runs that are still to be settled waits.
+    """
+    with lock or nullcontext(), transaction(db) as connection:
+        connection.execute(
+            "UPDATE window_month SET dropped_ts = ?, windows = 0 WHERE dropped_ts IS NULL"
+            " AND until_ms < ? AND NOT EXISTS"
+            " (SELECT 1 FROM unsettled WHERE start_ms < window_month.until_ms)",
+            (now_ts, before_ms),
+        )
+    gone = db.execute(
+        "SELECT month FROM window_month WHERE dropped_ts IS NOT NULL AND until_ms < ?"
+        " ORDER BY month",
+        (before_ms,),
+    ).fetchall()
+    paths = [(month, month_path(file_of(db.conn), month)) for (month,) in gone]
+    return [month for month, path in paths if _remove(path)]
+
+
+def _oldest(store: sqlite3.Connection, from_ms: int, before_ms: int) -> int | None:
+    row = store.execute(f"SELECT t0_ms {_OLD} ORDER BY t0_ms LIMIT 1", (from_ms, before_ms))
+    found = row.fetchone()
+    return None if found is None else int(found[0])
+
+
+def _move_month(
+    db: Database, file: sqlite3.Connection, month: str, span: tuple[int, int], lock: _Lock
+) -> Iterator[tuple[int, int]]:
+    """Move a month's windows in batches, yielding the size of each and where the next begins."""
+    count, (from_ms, before_ms) = BATCH, span
+    while count == BATCH:
+        with lock or nullcontext(), transaction(db) as connection:
+            count, from_ms = _move_batch(connection, file, month, (from_ms, before_ms))
+        yield count, from_ms
+
+
+def _move_batch(
+    store: sqlite3.Connection, file: sqlite3.Connection, month: str, span: tuple[int, int]
+) -> tuple[int, int]:
+    names = list(columns_of(store, "window"))
+    t0, t1 = names.index("t0_ms"), names.index("t1_ms")
+    rows = store.execute(
+        f"SELECT {', '.join(names)} {_OLD} ORDER BY t0_ms LIMIT {BATCH}", span
+    ).fetchall()
+    rows = [row for row in rows if month_of(row[t0]) == month]
+    if not rows:
+        return 0, span[0]
+    keys = [(row[names.index("device_uuid")], row[t0]) for row in rows]
+    _copy(store, file, keys)
+    store.executemany("DELETE FROM window_share WHERE device_uuid = ? AND t0_ms = ?", keys)
+    store.executemany("DELETE FROM window WHERE device_uuid = ? AND t0_ms = ?", keys)
+    store.execute(
+        "INSERT INTO window_month (month, from_ms, until_ms, windows) VALUES (?, ?, ?, ?)"
+        " ON CONFLICT DO UPDATE SET from_ms = min(from_ms, excluded.from_ms),"
+        " until_ms = max(until_ms, excluded.until_ms), windows = windows + excluded.windows",
+        (month, min(row[t0] for row in rows), max(row[t1] for row in rows), len(rows)),
+    )
+    return len(rows), rows[-1][t0]
+
+
+def _copy(
+    store: sqlite3.Connection, file: sqlite3.Connection, keys: Sequence[tuple[str, int]]
+) -> None:
+    """Copy windows with their shares, on disk when this returns; what is there must be equal."""
+    file.execute("BEGIN IMMEDIATE")
+    try:
+        for table in TABLES:
+            _copy_table(store, file, table, keys)
+        file.execute("COMMIT")
+    except BaseException:
+        file.rollback()
+        raise
+
+
+def _copy_table(
+    store: sqlite3.Connection,
+    file: sqlite3.Connection,
+    table: str,
+    keys: Sequence[tuple[str, int]],
+) -> None:
+    names = list(columns_of(store, table))
+    select = (
+        f"SELECT {', '.join(names)} FROM {table}"  # noqa: S608
+        " WHERE device_uuid = ? AND t0_ms = ? ORDER BY 1, 2, 3, 4, 5, 6"
+    )
+    marks = ", ".join("?" * len(names))
+    for key in keys:
+        rows: list[_Row] = store.execute(select, key).fetchall()
+        file.executemany(
+            f"INSERT OR IGNORE INTO {table} ({', '.join(names)}) VALUES ({marks})",  # noqa: S608
+            rows,
+        )
+        if file.execute(select, key).fetchall() != rows:
+            raise StoreError(
+                f"the month's file holds another {table} than the store", place=str(file_of(file)),
+                value=key, remedy="compare it with the newest backup's; nothing was moved",
+            )  # fmt: skip
+
+
+def _open_month(path: Path, store: sqlite3.Connection) -> sqlite3.Connection:
+    """Open a month's file for writing, with all columns that the store's tables have."""
+    is_new = not path.exists()
+    if is_new:
+        os.close(os.open(path, os.O_CREAT | os.O_EXCL | os.O_RDWR, FILE_MODE))
+        sync_folder(path.parent)
+    connection = sqlite3.connect(path, timeout=5.0, check_same_thread=False, isolation_level=None)
+    try:
+        # FULL: a commit is on disk before the store's own copy is deleted.
+        for pragma in ("page_size = 8192", "journal_mode = WAL", "synchronous = FULL"):
+            connection.execute(f"PRAGMA {pragma}")
+        connection.execute("PRAGMA trusted_schema = OFF")
+        _make_tables(connection, store)
+    except BaseException:
+        connection.close()
+        raise
+    return connection
+
+
+def _make_tables(file: sqlite3.Connection, store: sqlite3.Connection) -> None:
+    file.execute("BEGIN IMMEDIATE")
+    if not columns_of(file, TABLES[0]):
+        for (sql,) in store.execute(_SCHEMA, TABLES).fetchall():
+            file.execute(sql)
+    for table in TABLES:
+        _add_columns(file, store, table)
+    file.execute("COMMIT")
+
+
+def _add_columns(file: sqlite3.Connection, store: sqlite3.Connection, table: str) -> None:
+    there = columns_of(file, table)
+    columns = store.execute(
+        'SELECT name, type, "notnull", dflt_value FROM pragma_table_info(?)', (table,)
+    ).fetchall()
+    for name, kind, is_needed, default in columns:
+        if name not in there:
+            limits = f"{' NOT NULL' if is_needed else ''} DEFAULT {default or 'NULL'}"
+            file.execute(f"ALTER TABLE {table} ADD COLUMN {name} {kind}{limits}")
+
+
+def _remove(path: Path) -> bool:
+    is_there = path.exists()
+    for suffix in ("", "-wal", "-shm"):
+        path.with_name(path.name + suffix).unlink(missing_ok=True)
+    return is_there
