@@ -4,12 +4,15 @@
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+from functools import partial
+from typing import Any
 
 from fairwatt.accounting.failslow_run import Rank, RankPace, RunPace, Window, judge_run
 from fairwatt.accounting.pieces import NodeRun, Piece
+from fairwatt.accounting.windows import WindowSources
 
-__all__ = ["write_pace"]
+__all__ = ["judge_pace", "pace_until"]
 
 _HOLDS = """
     SELECT h.device_uuid, h.instance_uuid, h.numerator, h.denominator,
@@ -18,7 +21,85 @@ _HOLDS = """
     WHERE h.node = ? AND h.job_id = ? AND h.start_ms = ?"""
 
 
-def write_pace(
+FIRST_MS = 3_600_000
+GROWTH = 5, 4
+LONGEST_WAIT_MS = 6 * FIRST_MS
+
+
+def judge_pace(
+    connection: sqlite3.Connection, run_id: int, node_runs: Sequence[NodeRun], from_ms: int
+) -> None:
+    """Write run_pace and rank_pace of one run anew where windows since `from_ms` may change them.
+
+    A run that goes on is judged by what it did until `pace_until` only: reading all of its
+    windows with every new one would take ever longer.
+    """
+    until_ms = _judged_until(connection, node_runs)
+    known = connection.execute(
+        "SELECT until_ms FROM pace_judged WHERE run_id = ?", (run_id,)
+    ).fetchone()
+    if known == (until_ms,) and from_ms >= until_ms:
+        return
+    begin_ms = min((start_ms for _, _, start_ms in node_runs), default=until_ms)
+    with WindowSources(connection) as sources:
+        if sources.are_dropped(begin_ms, until_ms):
+            return  # Its windows are gone for good: what was judged stays.
+        pieces = [
+            Piece(*row)
+            for one in node_runs
+            for row in sources.rows(begin_ms, until_ms, partial(_pieces, one, until_ms))
+        ]
+    _write_pace(connection, run_id, node_runs, pieces)
+    connection.execute("INSERT OR REPLACE INTO pace_judged VALUES (?, ?)", (run_id, until_ms))
+
+
+def pace_until(start_ms: int, last_ms: int) -> int:
+    """Return until when a run that goes on is judged that began and was last measured then.
+
+    In its first hour always to the last window; then at 1, 1.25, 1.56, … hours, each a quarter
+    more and at most six hours after the one before: a fixed row, so that the order in which
+    windows come does not matter.
+    """
+    if last_ms - start_ms < FIRST_MS:
+        return last_ms
+    step_ms = FIRST_MS
+    while True:
+        following_ms = min(step_ms * GROWTH[0] // GROWTH[1], step_ms + LONGEST_WAIT_MS)
+        if start_ms + following_ms > last_ms:
+            return start_ms + step_ms
+        step_ms = following_ms
+
+
+def _judged_until(connection: sqlite3.Connection, node_runs: Sequence[NodeRun]) -> int:
+    ends = [connection.execute(_END, one).fetchone() for one in node_runs]
+    last_ms = max(
+        (last or 0 for one in node_runs for (last,) in connection.execute(_LAST, one)), default=0
+    )
+    if not ends or all(end_ms is not None for (end_ms,) in ends):
+        return max([last_ms, *(end_ms for (end_ms,) in ends)])
+    return pace_until(min(start_ms for _, _, start_ms in node_runs), last_ms)
+
+
+_END = "SELECT end_ms FROM node_run WHERE node = ? AND job_id = ? AND start_ms = ?"
+_LAST = (
+    "SELECT max(last_ms) FROM run_cell WHERE node = ? AND job_id = ? AND run_start_ms = ?"
+)
+_PIECES = (
+    "SELECT s.device_uuid, w.t0_ms, w.t1_ms, s.idle_mj, s.active_mj, s.util_permille,"
+    " s.instance_uuid, w.clock_mhz"
+    " FROM window_share s JOIN window w USING (device_uuid, t0_ms)"
+    " WHERE s.node = ? AND s.job_id = ? AND s.run_start_ms = ? AND w.t1_ms <= ?"
+    " ORDER BY s.device_uuid, w.t0_ms, s.instance_uuid"
+)
+
+
+def _pieces(
+    node_run: NodeRun, until_ms: int, connection: sqlite3.Connection
+) -> Iterable[tuple[Any, ...]]:
+    return connection.execute(_PIECES, (*node_run, until_ms))
+
+
+def _write_pace(
     connection: sqlite3.Connection,
     run_id: int,
     node_runs: Sequence[NodeRun],
@@ -61,7 +142,7 @@ def _windows(
     windows: dict[Rank, list[Window]] = {rank: [] for rank in ranks.values()}
     for piece in pieces:
         rank = ranks.get((piece.device, piece.instance))
-        if rank is None or piece.idle_mj is None or piece.active_mj is None:
+        if rank is None:
             continue
         windows[rank].append(
             Window(

@@ -3,13 +3,17 @@
 
 from __future__ import annotations
 
+import hashlib
 import sqlite3
 import time
 from collections.abc import Mapping, Sequence
+from zoneinfo import ZoneInfo
 
 from sqlite_utils import Database
 
+from fairwatt.accounting.cells import Cells
 from fairwatt.accounting.decisions import store_decision
+from fairwatt.accounting.pieces import AND_EARLIER, UNSETTLE_FROM
 from fairwatt.accounting.store import SQLITE_INTEGER_MAX, transaction
 from fairwatt.core.errors import IngestError
 from fairwatt.core.events import (
@@ -22,61 +26,115 @@ from fairwatt.core.events import (
     encode_event,
 )
 
-__all__ = ["ingest"]
+__all__ = ["ingest", "ingest_body"]
 
-HOUR_MS = 3_600_000
+HOUR_S = 3600
+HOUR_MS = 1000 * HOUR_S
+DIGEST_BYTES = 16
 LAST_MS = 4_102_444_800_000
 """2100-01-01: a later time comes from a broken clock, and no calendar goes on for ever."""
 LONGEST_WINDOW_MS = 366 * 24 * HOUR_MS
 
+_UTC = ZoneInfo("UTC")
+_UNSETTLE = f"{UNSETTLE_FROM} VALUES (?, ?, ?, ?) {AND_EARLIER}"
+_DIRTY_HOUR = "INSERT OR IGNORE INTO dirty_hour VALUES (?)"
+
 
 def ingest(
-    db: Database, events: Sequence[Event], users: Mapping[int, str] | None = None
+    db: Database,
+    events: Sequence[Event],
+    users: Mapping[int, str] | None = None,
+    zone: ZoneInfo | None = None,
 ) -> tuple[int, int]:
-    """Store events and what they say, in one transaction.
-
-    `users` are names by uid; decisions of other users are stored without a name.
-
-    Returns:
-        How many were new and how many the store had already, byte for byte.
+    """Store events and what they say, in one transaction; see `ingest_body`.
 
     Raises:
-        IngestError: an event contradicts itself or the store; the place is `line N` and
-            nothing of the body is kept.
+        IngestError: an event contradicts itself or the store; nothing of the body is kept.
         StoreError: the store cannot be written now.
+    """
+    with transaction(db) as connection:
+        return ingest_body(connection, events, users, zone)
+
+
+def ingest_body(
+    connection: sqlite3.Connection,
+    events: Sequence[Event],
+    users: Mapping[int, str] | None = None,
+    zone: ZoneInfo | None = None,
+) -> tuple[int, int]:
+    """Store events and what they say, in the caller's transaction.
+
+    Args:
+        connection: the store's, in a transaction.
+        events: of one body, in its order.
+        users: names by uid; decisions of other users are stored without a name.
+        zone: the site's, in which hours begin; UTC if not given.
+
+    Returns:
+        How many were new and how many the store had already.
+
+    Raises:
+        IngestError: an event contradicts itself or the store; the place is `line N`, and the
+            caller has to undo what was written of the body.
     """
     accepted = 0
     received_ts = int(time.time())
-    with transaction(db) as connection:
-        for number, event in enumerate(events, start=1):
-            try:
-                _check_times(event)
-                if _remember(connection, event, received_ts):
-                    _apply(connection, event, users or {})
-                    accepted += 1
-            except IngestError as error:
-                raise _at_line(number, error) from error
-            except (OverflowError, sqlite3.IntegrityError) as error:
-                raise _at_line(number, _unstorable(event, error)) from error
+    dirt = _Dirt(zone or _UTC)
+    for number, event in enumerate(events, start=1):
+        try:
+            _check_times(event)
+            if _remember(connection, event, received_ts):
+                _apply(connection, event, users or {}, dirt)
+                accepted += 1
+        except IngestError as error:
+            raise _at_line(number, error) from error
+        except (OverflowError, sqlite3.IntegrityError) as error:
+            raise _at_line(number, _unstorable(event, error)) from error
+    try:
+        dirt.write(connection)
+    except (OverflowError, sqlite3.IntegrityError) as error:
+        raise IngestError(f"its sums cannot be stored: {error}") from error
     return accepted, len(events) - accepted
+
+
+class _Dirt:
+    """What a body's windows add to the sums, and what they leave to be settled."""
+
+    def __init__(self, zone: ZoneInfo) -> None:
+        self._cells = Cells(zone)
+        self._runs: dict[tuple[str, int, int], int] = {}
+        self._hours: set[int] = set()
+
+    def window(self, event: WindowClosed) -> None:
+        self._cells.add(event)
+        self._hours.update(_hours(event.t0_ms, event.t1_ms))
+        for share in event.shares:
+            key = (event.node, share.job_id, share.run_start_ms)
+            self._runs[key] = min(event.t0_ms, self._runs.get(key, event.t0_ms))
+
+    def write(self, connection: sqlite3.Connection) -> None:
+        self._cells.write(connection)
+        connection.executemany(
+            _UNSETTLE, ((*key, from_ms) for key, from_ms in self._runs.items())
+        )
+        connection.executemany(_DIRTY_HOUR, ((hour_ts,) for hour_ts in self._hours))
 
 
 def _remember(connection: sqlite3.Connection, event: Event, received_ts: int) -> bool:
     """Write the event itself; False if the store has it already."""
     key = (event.node, event.boot_id, event.seq)
-    body = encode_event(event).decode()
-    kind = str(event.__struct_config__.tag)
-    known = connection.execute(
+    body, kept = _kept(event)
+    done = connection.execute(
+        "INSERT INTO event (node, boot_id, seq, kind, received_ts, body)"
+        " VALUES (?, ?, ?, ?, ?, ?) ON CONFLICT DO NOTHING",
+        (*key, str(event.__struct_config__.tag), received_ts, kept),
+    )
+    if done.rowcount:
+        return True
+    (known,) = connection.execute(
         "SELECT body FROM event WHERE node = ? AND boot_id = ? AND seq = ?", key
     ).fetchone()
-    if known is None:
-        connection.execute(
-            "INSERT INTO event (node, boot_id, seq, kind, received_ts, body)"
-            " VALUES (?, ?, ?, ?, ?, ?)",
-            (*key, kind, received_ts, body),
-        )
-        return True
-    if known[0] != body:
+    if known not in (kept, body):
         raise IngestError(
             f"node {event.node} sent another event under the same number",
             value=f"seq {event.seq} of boot {event.boot_id}",
@@ -85,7 +143,21 @@ def _remember(connection: sqlite3.Connection, event: Event, received_ts: int) ->
     return False
 
 
-def _apply(connection: sqlite3.Connection, event: Event, users: Mapping[int, str]) -> None:
+def _kept(event: Event) -> tuple[str, str]:
+    """The event's text, and what the store keeps of it.
+
+    Of a window that is a digest, which tells a duplicate as well: all that it says stands in
+    `window` and `window_share`, and the text would be most of the store.
+    """
+    body = encode_event(event)
+    if not isinstance(event, WindowClosed):
+        return body.decode(), body.decode()
+    return body.decode(), hashlib.blake2b(body, digest_size=DIGEST_BYTES).hexdigest()
+
+
+def _apply(
+    connection: sqlite3.Connection, event: Event, users: Mapping[int, str], dirt: _Dirt
+) -> None:
     match event:
         case AgentStarted():
             _devices(connection, event)
@@ -95,6 +167,7 @@ def _apply(connection: sqlite3.Connection, event: Event, users: Mapping[int, str
             _run_ended(connection, event)
         case WindowClosed():
             _window(connection, event)
+            dirt.window(event)
         case DecisionMade():
             store_decision(connection, event, users)
 
@@ -122,7 +195,8 @@ def _times(event: Event) -> tuple[int, int]:
 def _devices(connection: sqlite3.Connection, event: AgentStarted) -> None:
     before = _models(connection, event)
     connection.executemany(
-        "INSERT INTO device VALUES (?, ?, ?, ?, ?, ?, ?, ?)"
+        "INSERT INTO device (device_uuid, node, model, name, minor, mig_enabled, compute_slices,"
+        " seen_ms) VALUES (?, ?, ?, ?, ?, ?, ?, ?)"
         " ON CONFLICT (device_uuid) DO UPDATE SET"
         " node = excluded.node, model = excluded.model, name = excluded.name,"
         " minor = excluded.minor, mig_enabled = excluded.mig_enabled,"
@@ -164,16 +238,16 @@ def _models(
 def _unsettle_device(connection: sqlite3.Connection, device_uuid: str) -> None:
     """What was settled before the model was known names it too, as in any other order."""
     connection.execute(
-        "INSERT OR IGNORE INTO unsettled"
-        " SELECT node, job_id, start_ms FROM hold WHERE device_uuid = ?"
-        " UNION SELECT node, job_id, run_start_ms FROM window_share WHERE device_uuid = ?",
+        f"{UNSETTLE_FROM} SELECT node, job_id, start_ms, 0 FROM hold WHERE device_uuid = ?"
+        " UNION SELECT DISTINCT node, job_id, run_start_ms, 0 FROM window_share"
+        f" WHERE device_uuid = ? {AND_EARLIER}",
         (device_uuid, device_uuid),
     )
     windows = connection.execute(
         "SELECT t0_ms, t1_ms FROM window WHERE device_uuid = ?", (device_uuid,)
     )
-    for t0_ms, t1_ms in windows.fetchall():
-        _mark_hours(connection, t0_ms, t1_ms)
+    hours = {hour_ts for window in windows for hour_ts in _hours(*window)}
+    connection.executemany(_DIRTY_HOUR, ((hour_ts,) for hour_ts in hours))
 
 
 def _run_started(connection: sqlite3.Connection, event: RunStarted) -> None:
@@ -214,8 +288,12 @@ def _run_ended(connection: sqlite3.Connection, event: RunEnded) -> None:
 def _window(connection: sqlite3.Connection, event: WindowClosed) -> None:
     _check_conserving(event)
     _check_apart(connection, event)
+    if event.kind != "gpu":
+        _host_part(connection, event)
     connection.execute(
-        "INSERT INTO window VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
+        "INSERT INTO window (device_uuid, t0_ms, t1_ms, node, measured_mj, unallocated_idle_mj,"
+        " unallocated_active_mj, flags, method, clock_mhz, system_mj)"
+        " VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
         (
             event.device,
             event.t0_ms,
@@ -227,37 +305,27 @@ def _window(connection: sqlite3.Connection, event: WindowClosed) -> None:
             event.flags,
             event.method,
             event.clock_mhz,
+            event.system_mj,
         ),
     )
     for share in event.shares:
-        key = (event.node, share.job_id, share.run_start_ms)
         connection.execute(
             "INSERT INTO window_share VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)",
             (
-                event.device,
-                event.t0_ms,
-                *key,
-                share.instance,
-                share.idle_mj,
-                share.active_mj,
-                share.util_permille,
+                *(event.device, event.t0_ms, event.node, share.job_id, share.run_start_ms),
+                *(share.instance, share.idle_mj, share.active_mj, share.util_permille),
             ),
         )
-        _unsettle(connection, key)
     if event.measured_mj is None:
         _unsettle_holders(connection, event)
-    _mark_hours(connection, event.t0_ms, event.t1_ms)
 
 
-def _mark_hours(connection: sqlite3.Connection, t0_ms: int, t1_ms: int) -> None:
-    connection.executemany(
-        "INSERT OR IGNORE INTO dirty_hour VALUES (?)",
-        [(hour_ms // 1000,) for hour_ms in range(t0_ms // HOUR_MS * HOUR_MS, t1_ms, HOUR_MS)],
-    )
+def _hours(t0_ms: int, t1_ms: int) -> range:
+    return range(t0_ms // HOUR_MS * HOUR_S, -(-t1_ms // 1000), HOUR_S)
 
 
 def _check_conserving(event: WindowClosed) -> None:
-    """Σ shares + unallocated = measured, in mJ, with no negative part."""
+    """Σ shares + unallocated + system = measured, in mJ, with no negative part."""
     if event.t1_ms <= event.t0_ms:
         raise IngestError("a window without length", value=(event.t0_ms, event.t1_ms))
     if event.t1_ms - event.t0_ms > LONGEST_WINDOW_MS:
@@ -266,9 +334,9 @@ def _check_conserving(event: WindowClosed) -> None:
             value=(event.t0_ms, event.t1_ms),
             remedy="set the node's clock, then restart its agent",
         )
-    rest = (event.unallocated_idle_mj, event.unallocated_active_mj)
+    rest = (event.unallocated_idle_mj, event.unallocated_active_mj, event.system_mj)
     if event.measured_mj is None:
-        if event.shares or rest != (None, None):
+        if event.shares or any(rest):
             raise IngestError("a window of unknown energy has parts", value=event.device)
         return
     parts = [part for share in event.shares for part in (share.idle_mj, share.active_mj)]
@@ -277,7 +345,7 @@ def _check_conserving(event: WindowClosed) -> None:
         raise IngestError("a part of the window is missing, negative or too large", value=known)
     if sum(known) != event.measured_mj:
         raise IngestError(
-            f"shares + unallocated = {sum(known)} mJ, measured {event.measured_mj} mJ",
+            f"shares + unallocated + system = {sum(known)} mJ, measured {event.measured_mj} mJ",
             value=f"{event.device} from {event.t0_ms}",
             remedy="update the node's agent",
         )
@@ -299,17 +367,23 @@ def _check_apart(connection: sqlite3.Connection, event: WindowClosed) -> None:
 
 
 def _unsettle(connection: sqlite3.Connection, key: tuple[str, int, int]) -> None:
-    connection.execute("INSERT OR IGNORE INTO unsettled VALUES (?, ?, ?)", key)
+    connection.execute(_UNSETTLE, (*key, 0))
 
 
 def _unsettle_holders(connection: sqlite3.Connection, event: WindowClosed) -> None:
     """Runs that held the device while it could not be read learn of the hole."""
+    if event.kind != "gpu":
+        connection.execute(
+            f"{UNSETTLE_FROM} SELECT node, job_id, start_ms, 0 FROM node_run WHERE node = ?"
+            f" AND start_ms < ? AND (end_ms IS NULL OR end_ms > ?) {AND_EARLIER}",
+            (event.node, event.t1_ms, event.t0_ms),
+        )
+        return
     connection.execute(
-        "INSERT OR IGNORE INTO unsettled"
-        " SELECT DISTINCT node, job_id, start_ms FROM hold JOIN node_run"
+        f"{UNSETTLE_FROM} SELECT DISTINCT node, job_id, start_ms, 0 FROM hold JOIN node_run"
         " USING (node, job_id, start_ms)"
         " WHERE device_uuid = ? AND start_ms < ?"
-        " AND (end_ms IS NULL OR end_ms > ?)",
+        f" AND (end_ms IS NULL OR end_ms > ?) {AND_EARLIER}",
         (event.device, event.t1_ms, event.t0_ms),
     )
 

@@ -14,6 +14,7 @@ from sqlite_utils import Database, Migrations
 from fairwatt.accounting.cells import CELL_TABLES, fill_cells
 from fairwatt.accounting.migration_carbon import carbon_versions
 from fairwatt.accounting.migration_compact_runs import compact_runs
+from fairwatt.accounting.migration_waste import waste_tables
 
 __all__ = ["migrations"]
 
@@ -343,6 +344,12 @@ def m009_host(db: Database) -> None:
 def m010_carbon(db: Database) -> None:
     """All that carbon is computed from by version, and energy by quarter of an hour."""
     carbon_versions(db)
+
+
+@migrations()
+def m012_waste(db: Database) -> None:
+    """Memory in use, what idle policies move, classes of runs, and billing units."""
+    waste_tables(db)
 
 
 @migrations()

@@ -13,6 +13,7 @@ from typing import Any
 from zoneinfo import ZoneInfo
 
 from fairwatt.accounting.days import days_between
+from fairwatt.accounting.pieces import AND_EARLIER, UNSETTLE_FROM
 from fairwatt.accounting.run_rows import COLUMNS, SEED_BIT, GpuPart, Row, Texts, gpu_parts, rows_of
 from fairwatt.accounting.sacct_columns import Columns
 from fairwatt.core.catalogue import Catalogue
@@ -292,8 +293,8 @@ def _mark(
     if not _has_any(connection, "node_run", jobs):
         return
     connection.execute(
-        "INSERT OR IGNORE INTO unsettled SELECT node, job_id, start_ms FROM node_run"
-        " WHERE job_id IN (SELECT value FROM json_each(?))",
+        f"{UNSETTLE_FROM} SELECT node, job_id, start_ms, 0 FROM node_run"
+        f" WHERE job_id IN (SELECT value FROM json_each(?)) {AND_EARLIER}",
         (json.dumps(sorted(jobs)),),
     )
 

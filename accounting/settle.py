@@ -1,22 +1,24 @@
 # SPDX-License-Identifier: Apache-2.0
 """Joins what nodes measured to Slurm's runs: energy per run and device, and per hour.
 
-Every amount is recomputed from the windows, so settling again changes nothing.
+Every amount is a sum over the hours of `run_cell`, so settling again changes nothing; only hours
+with news are written anew, so that a run of weeks costs no more than one of minutes.
 """
 
 from __future__ import annotations
 
 import sqlite3
 from collections import defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
 from zoneinfo import ZoneInfo
 
 from sqlite_utils import Database
 
-from fairwatt.accounting.days import cut, hour_pieces
-from fairwatt.accounting.failslow_store import write_pace
-from fairwatt.accounting.pieces import NodeRun, Piece
+from fairwatt.accounting.days import hour_floor
+from fairwatt.accounting.failslow_store import judge_pace
+from fairwatt.accounting.pieces import NodeRun
 from fairwatt.accounting.runs import mark_days
 from fairwatt.accounting.store import transaction
 
@@ -37,45 +39,66 @@ HourRow = tuple[int, int, int, int, int, int, int]
 
 @dataclass
 class _Sum:
-    """Sums over pieces: mJ, and hold-ms measured, with known utilisation, and busy."""
+    """Sums over a device's hours: mJ, and ms with known utilisation, busy, and measured."""
 
     idle_mj: int = 0
     active_mj: int = 0
-    measured_ms: int = 0
     util_ms: int = 0
     busy_permille_ms: int = 0
+    window_ms: int = 0
     flags: int = 0
     methods: set[str] = field(default_factory=set)
-    windows: set[tuple[int, int]] = field(default_factory=set)
-
-    @property
-    def measured_s(self) -> int:
-        """Seconds with known energy; two holds of one device in one window count once."""
-        return round(sum(t1_ms - t0_ms for t0_ms, t1_ms in self.windows) / 1000)
 
 
-def settle(db: Database, cluster: str, zone: ZoneInfo) -> int:
+@dataclass(frozen=True)
+class _News:
+    """A run on a node with news: which windows are new (0: any may be), and its run in Slurm."""
+
+    node_run: NodeRun
+    from_ms: int
+
+
+def settle(
+    db: Database,
+    cluster: str,
+    zone: ZoneInfo,
+    lock: AbstractContextManager[object] | None = None,
+) -> int:
     """Join and recompute all runs with news from nodes or from Slurm, in batches.
+
+    Args:
+        db: the store.
+        cluster: whose runs the nodes' are.
+        zone: the site's.
+        lock: held for each batch, so that others can write between two.
 
     Returns:
         How many runs were recomputed. Their days, and those of new windows, are marked dirty.
     """
     settled = 0
     while True:
-        with transaction(db) as connection:
+        with lock or nullcontext(), transaction(db) as connection:
             _mark_window_days(connection, zone)
             batch = _unsettled(connection)
             if not batch:
                 return settled
-            runs = {
-                run_id for node_run in batch for run_id in _join(connection, node_run, cluster)
-            }
-            for run_id in sorted(runs):
-                _recompute(connection, run_id, zone)
-            connection.executemany(
-                "DELETE FROM unsettled WHERE node = ? AND job_id = ? AND start_ms = ?", batch
-            )
-            settled += len(runs)
+            settled += _settle_batch(connection, batch, cluster, zone)
+
+
+def _settle_batch(
+    connection: sqlite3.Connection, batch: Sequence[_News], cluster: str, zone: ZoneInfo
+) -> int:
+    runs: dict[int, int] = {}
+    for news in batch:
+        for run_id, from_ms in _join(connection, news, cluster):
+            runs[run_id] = min(from_ms, runs.get(run_id, from_ms))
+    for run_id, from_ms in sorted(runs.items()):
+        _recompute(connection, run_id, from_ms, zone)
+    connection.executemany(
+        "DELETE FROM unsettled WHERE node = ? AND job_id = ? AND start_ms = ?",
+        [news.node_run for news in batch],
+    )
+    return len(runs)
 
 
 def best_run(
@@ -103,30 +126,35 @@ def _mark_window_days(connection: sqlite3.Connection, zone: ZoneInfo) -> None:
     connection.execute("DELETE FROM dirty_hour")
 
 
-def _unsettled(connection: sqlite3.Connection) -> list[NodeRun]:
-    return connection.execute(
-        "SELECT node, job_id, start_ms FROM unsettled ORDER BY node, job_id, start_ms LIMIT ?",
+def _unsettled(connection: sqlite3.Connection) -> list[_News]:
+    rows = connection.execute(
+        "SELECT node, job_id, start_ms, from_ms FROM unsettled"
+        " ORDER BY node, job_id, start_ms LIMIT ?",
         (BATCH,),
-    ).fetchall()
+    )
+    return [_News((node, job_id, start_ms), from_ms) for node, job_id, start_ms, from_ms in rows]
 
 
-def _join(connection: sqlite3.Connection, node_run: NodeRun, cluster: str) -> set[int]:
-    """Set the run of a node's run; return the runs whose sums this touches."""
+def _join(
+    connection: sqlite3.Connection, news: _News, cluster: str
+) -> Iterator[tuple[int, int]]:
+    """Set the run of a node's run; yield the runs whose sums this touches, and since when."""
     known = connection.execute(
         "SELECT run_id, restart_cnt, sluid FROM node_run"
         " WHERE node = ? AND job_id = ? AND start_ms = ?",
-        node_run,
+        news.node_run,
     ).fetchone()
     if known is None:
-        return set()
+        return
     old, restart_cnt, sluid = known
-    new = _find_run(connection, cluster, node_run, restart_cnt, sluid)
+    new = _find_run(connection, cluster, news.node_run, restart_cnt, sluid)
     if new != old:
         connection.execute(
             "UPDATE node_run SET run_id = ? WHERE node = ? AND job_id = ? AND start_ms = ?",
-            (new, *node_run),
+            (new, *news.node_run),
         )
-    return {run_id for run_id in (old, new) if run_id is not None}
+    for run_id in {run_id for run_id in (old, new) if run_id is not None}:
+        yield run_id, news.from_ms if old == new else 0
 
 
 def _find_run(
@@ -146,74 +174,32 @@ def _find_run(
     return exact[0] if exact else best_run([row[:4] for row in rows], start_ms / 1000, restart_cnt)
 
 
-def _recompute(connection: sqlite3.Connection, run_id: int, zone: ZoneInfo) -> None:
-    """Write run_energy and run_hour of one run anew, and mark its measured days."""
+def _recompute(
+    connection: sqlite3.Connection, run_id: int, from_ms: int, zone: ZoneInfo
+) -> None:
+    """Write run_energy of one run anew, and its run_hour since `from_ms`; mark changed days."""
     node_runs: list[NodeRun] = connection.execute(
         "SELECT node, job_id, start_ms FROM node_run WHERE run_id = ?", (run_id,)
     ).fetchall()
-    pieces = [piece for node_run in node_runs for piece in _pieces(connection, node_run)]
-    held = {device: node for node_run in node_runs for device, node in _held(connection, node_run)}
-    _write_energy(connection, run_id, pieces, held)
-    _write_hours(connection, run_id, pieces, zone)
-    write_pace(connection, run_id, node_runs, pieces)
-
-
-def _pieces(connection: sqlite3.Connection, node_run: NodeRun) -> list[Piece]:
-    measured = connection.execute(
-        "SELECT s.device_uuid, w.t0_ms, w.t1_ms, s.idle_mj, s.active_mj, s.util_permille,"
-        " w.flags, w.method, s.instance_uuid, w.clock_mhz"
-        " FROM window_share s JOIN window w USING (device_uuid, t0_ms)"
-        " WHERE s.node = ? AND s.job_id = ? AND s.run_start_ms = ?"
-        " ORDER BY s.device_uuid, w.t0_ms, s.instance_uuid",
-        node_run,
-    )
-    # The window that holds the start may begin before it: the agent was away at the prolog.
-    unknown = connection.execute(
-        "SELECT h.device_uuid, max(w.t0_ms, r.start_ms),"
-        " min(w.t1_ms, coalesce(r.end_ms, w.t1_ms)), NULL, NULL, NULL, w.flags, w.method"
-        " FROM hold h JOIN node_run r USING (node, job_id, start_ms)"
-        " JOIN window w ON w.device_uuid = h.device_uuid AND w.measured_mj IS NULL"
-        " AND w.t1_ms > r.start_ms AND (r.end_ms IS NULL OR w.t0_ms < r.end_ms)"
-        " AND w.t0_ms >= coalesce((SELECT max(t0_ms) FROM window"
-        " WHERE device_uuid = h.device_uuid AND t0_ms <= r.start_ms), r.start_ms)"
-        " WHERE h.node = ? AND h.job_id = ? AND h.start_ms = ?"
-        " ORDER BY h.device_uuid, w.t0_ms, h.instance_uuid",
-        node_run,
-    )
-    return [Piece(*row) for row in [*measured.fetchall(), *unknown.fetchall()]]
-
-
-def _held(connection: sqlite3.Connection, node_run: NodeRun) -> list[tuple[str, str]]:
-    return connection.execute(
-        "SELECT device_uuid, node FROM hold WHERE node = ? AND job_id = ? AND start_ms = ?",
-        node_run,
-    ).fetchall()
-
-
-def _add(total: _Sum, piece: Piece) -> None:
-    total.flags |= piece.flags
-    total.methods.add(piece.method)
-    if piece.idle_mj is None or piece.active_mj is None:
-        return
-    length_ms = piece.t1_ms - piece.t0_ms
-    total.idle_mj += piece.idle_mj
-    total.active_mj += piece.active_mj
-    total.measured_ms += length_ms
-    total.windows.add((piece.t0_ms, piece.t1_ms))
-    if piece.util_permille is not None:
-        total.util_ms += length_ms
-        total.busy_permille_ms += length_ms * piece.util_permille
+    _write_energy(connection, run_id, node_runs)
+    from_ts = hour_floor(from_ms // 1000, zone) if from_ms else 0
+    _write_hours(connection, run_id, node_runs, from_ts, zone)
+    judge_pace(connection, run_id, node_runs, from_ms)
 
 
 def _write_energy(
-    connection: sqlite3.Connection,
-    run_id: int,
-    pieces: Sequence[Piece],
-    held: dict[str, str],
+    connection: sqlite3.Connection, run_id: int, node_runs: Sequence[NodeRun]
 ) -> None:
-    sums: dict[str, _Sum] = {device: _Sum() for device in held}
-    for piece in pieces:
-        _add(sums.setdefault(piece.device, _Sum()), piece)
+    sums: dict[str, _Sum] = defaultdict(_Sum)
+    held: dict[str, str] = {}
+    for node_run in node_runs:
+        for device, *amounts in connection.execute(_SUMS, node_run):
+            _add(sums[device], *amounts)
+        for device, flags, method in connection.execute(_UNKNOWN, node_run):
+            _add(sums[device], flags, method)
+        for (device,) in connection.execute(_HELD, node_run):
+            held[device] = node_run[0]
+            sums[device].flags |= 0
     connection.execute("DELETE FROM run_energy WHERE run_id = ?", (run_id,))
     connection.executemany(
         "INSERT INTO run_energy (run_id, device_uuid, node, model, idle_mj, active_mj,"
@@ -223,11 +209,53 @@ def _write_energy(
     )
 
 
+_OF_RUN = " WHERE node = ? AND job_id = ? AND run_start_ms = ?"
+_SUMS = (
+    "SELECT device_uuid, flags, method, sum(idle_mj), sum(active_mj), sum(util_ms),"
+    f" sum(busy_permille_ms), sum(window_ms) FROM run_cell{_OF_RUN}"
+    " GROUP BY device_uuid, method, flags"
+)
+_HELD = "SELECT DISTINCT device_uuid FROM hold WHERE node = ? AND job_id = ? AND start_ms = ?"
+# The window that holds the start may begin before it: the agent was away at the prolog.
+_UNKNOWN = (
+    "SELECT DISTINCT h.device_uuid, w.flags, w.method"
+    " FROM hold h JOIN node_run r USING (node, job_id, start_ms)"
+    " JOIN window w ON w.device_uuid = h.device_uuid AND w.measured_mj IS NULL"
+    " AND w.t1_ms > r.start_ms AND (r.end_ms IS NULL OR w.t0_ms < r.end_ms)"
+    " AND w.t0_ms >= coalesce((SELECT max(t0_ms) FROM window"
+    " WHERE device_uuid = h.device_uuid AND t0_ms <= r.start_ms), r.start_ms)"
+    " WHERE h.node = ? AND h.job_id = ? AND h.start_ms = ?"
+)
+_HOURS = (
+    "SELECT hour_ts, sum(idle_mj), sum(active_mj), sum(measured_ms), sum(util_ms),"
+    f" sum(busy_permille_ms) FROM run_cell{_OF_RUN} AND hour_ts >= ? GROUP BY hour_ts"
+)
+
+
+def _add(
+    total: _Sum,
+    flags: int,
+    method: str,
+    idle_mj: int = 0,
+    active_mj: int = 0,
+    util_ms: int = 0,
+    busy_permille_ms: int = 0,
+    window_ms: int = 0,
+) -> None:
+    total.flags |= flags
+    total.methods.add(method)
+    total.idle_mj += idle_mj
+    total.active_mj += active_mj
+    total.util_ms += util_ms
+    total.busy_permille_ms += busy_permille_ms
+    total.window_ms += window_ms
+
+
 def _energy_row(
     run_id: int, device: str, node: str | None, total: _Sum
 ) -> tuple[int | str | None, ...]:
     """A device without one measured window is unknown: NULL, not 0."""
-    known = bool(total.windows)
+    known = bool(total.window_ms)
     util = (
         (total.busy_permille_ms + total.util_ms // 2) // total.util_ms if total.util_ms else None
     )
@@ -238,7 +266,7 @@ def _energy_row(
         total.idle_mj if known else None,
         total.active_mj if known else None,
         util,
-        total.measured_s,
+        round(total.window_ms / 1000),
         total.flags,
         "+".join(sorted(total.methods)) or "none",
         device,
@@ -246,48 +274,37 @@ def _energy_row(
 
 
 def _write_hours(
-    connection: sqlite3.Connection, run_id: int, pieces: Sequence[Piece], zone: ZoneInfo
+    connection: sqlite3.Connection,
+    run_id: int,
+    node_runs: Sequence[NodeRun],
+    from_ts: int,
+    zone: ZoneInfo,
 ) -> None:
-    hours: dict[int, _Sum] = defaultdict(_Sum)
-    for piece in pieces:
-        if piece.idle_mj is None or piece.active_mj is None:
-            continue
-        for hour_ts, a_ms, b_ms in hour_pieces(piece.t0_ms, piece.t1_ms, zone):
-            part = Piece(
-                piece.device,
-                a_ms,
-                b_ms,
-                cut(piece.idle_mj, piece.t0_ms, piece.t1_ms, a_ms, b_ms),
-                cut(piece.active_mj, piece.t0_ms, piece.t1_ms, a_ms, b_ms),
-                piece.util_permille,
-                piece.flags,
-                piece.method,
-            )
-            _add(hours[hour_ts], part)
-    _replace_hours(connection, run_id, [_hour_row(run_id, *item) for item in hours.items()], zone)
-
-
-def _hour_row(run_id: int, hour_ts: int, total: _Sum) -> HourRow:
-    return (
-        run_id,
-        hour_ts,
-        total.idle_mj,
-        total.active_mj,
-        total.measured_ms,
-        total.util_ms,
-        total.busy_permille_ms // 1000,
-    )
+    hours: dict[int, list[int]] = {}
+    for node_run in node_runs:
+        for hour_ts, *amounts in connection.execute(_HOURS, (*node_run, from_ts)):
+            known = hours.setdefault(hour_ts, [0] * len(amounts))
+            hours[hour_ts] = [a + b for a, b in zip(known, amounts, strict=True)]
+    rows = [
+        (run_id, hour_ts, idle_mj, active_mj, measured_ms, util_ms, busy_permille_ms // 1000)
+        for hour_ts, (idle_mj, active_mj, measured_ms, util_ms, busy_permille_ms) in hours.items()
+    ]
+    _replace_hours(connection, run_id, rows, from_ts, zone)
 
 
 def _replace_hours(
-    connection: sqlite3.Connection, run_id: int, rows: Iterable[HourRow], zone: ZoneInfo
+    connection: sqlite3.Connection,
+    run_id: int,
+    rows: Iterable[HourRow],
+    from_ts: int,
+    zone: ZoneInfo,
 ) -> None:
     """Write only what differs, so that a long run does not dirty all its days each time."""
     old: set[HourRow] = set(
         connection.execute(
             "SELECT run_id, hour_ts, idle_mj, active_mj, measured_ms, util_ms, busy_ms"
-            " FROM run_hour WHERE run_id = ?",
-            (run_id,),
+            " FROM run_hour WHERE run_id = ? AND hour_ts >= ?",
+            (run_id, from_ts),
         )
     )
     new = set(rows)
@@ -301,15 +318,17 @@ def _replace_hours(
     )
     for row in old ^ new:
         mark_days(connection, row[1], row[1] + HOUR_S, zone)
-    _note_strays(connection, run_id)
+    _note_strays(connection, run_id, from_ts)
 
 
-def _note_strays(connection: sqlite3.Connection, run_id: int) -> None:
+def _note_strays(connection: sqlite3.Connection, run_id: int, from_ts: int) -> None:
     """A node that died tells of the end when it is back: a day's rollup must still find it."""
-    connection.execute("DELETE FROM stray_hour WHERE run_id = ?", (run_id,))
+    connection.execute(
+        "DELETE FROM stray_hour WHERE run_id = ? AND hour_ts >= ?", (run_id, from_ts)
+    )
     connection.execute(
         "INSERT INTO stray_hour (hour_ts, run_id) SELECT h.hour_ts, h.run_id"
         " FROM run_hour h JOIN run r USING (run_id) WHERE h.run_id = ?"
-        " AND (h.hour_ts + ? <= r.start_ts - ? OR h.hour_ts > r.end_ts + ?)",
-        (run_id, HOUR_S, EDGE_S, EDGE_S),
+        " AND h.hour_ts >= ? AND (h.hour_ts + ? <= r.start_ts - ? OR h.hour_ts > r.end_ts + ?)",
+        (run_id, from_ts, HOUR_S, EDGE_S, EDGE_S),
     )

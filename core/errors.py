@@ -13,6 +13,7 @@
     * SpoolError        the node's journal of events
     * IngestError       a body that the collector refuses; `.status` is the HTTP status
         * AuthError     its munge credential
+        * BusyError     no room for it now; `.retry_after_s`
     * StoreError        the SQLite store
     * ReportError       a report that cannot be made for this scope and period
         * NotFoundError the object does not exist or is out of the asker's scope: no difference
@@ -24,6 +25,7 @@ from collections.abc import Sequence
 
 __all__ = [
     "AuthError",
+    "BusyError",
     "CatalogueError",
     "CommandError",
     "CommandTimeout",
@@ -135,6 +137,13 @@ class AuthError(IngestError):
     """The credential of a body is missing, foreign or belongs to another body."""
 
     status = 403
+
+
+class BusyError(IngestError):
+    """There is no room for a body now; `retry_after_s` is when to send it again."""
+
+    status = 429
+    retry_after_s = 1
 
 
 class StoreError(FairwattError):

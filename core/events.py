@@ -100,8 +100,11 @@ class AgentStarted(msgspec.Struct, frozen=True, kw_only=True, tag="agent_started
     version: str
 
 
-class RunStarted(msgspec.Struct, frozen=True, kw_only=True, tag="run_started"):
-    """A job's prolog ran here: which devices it holds. `t_ms` names the run on this node."""
+class RunStarted(msgspec.Struct, frozen=True, kw_only=True, tag="run_started", omit_defaults=True):
+    """A job's prolog ran here: which devices it holds. `t_ms` names the run on this node.
+
+    `ncpus` are the CPUs that the job got on this node, None where Slurm did not tell.
+    """
 
     node: str
     boot_id: str
@@ -114,6 +117,7 @@ class RunStarted(msgspec.Struct, frozen=True, kw_only=True, tag="run_started"):
     account: str | None
     holds: tuple[DeviceHold, ...]
     mapped_by: str
+    ncpus: Int64 | None = None
 
 
 class RunEnded(msgspec.Struct, frozen=True, kw_only=True, tag="run_ended"):
@@ -164,6 +168,8 @@ class WindowClosed(
     flags: Int64
     method: str
     clock_mhz: Int64 | None = None
+    system_mj: Int64 | None = 0
+    kind: Literal["gpu", "cpu", "dram", "node"] = "gpu"
     memory: tuple[GpuMemory, ...] = ()
 
 

@@ -248,7 +248,7 @@ def test_a_straggler_on_the_job_s_page(db):
 def test_settling_again_changes_nothing_and_a_run_that_goes_takes_its_pace_along(db):
     fill(db)
     before = dump(db)
-    db.execute("INSERT INTO unsettled SELECT node, job_id, start_ms FROM node_run")
+    db.execute("INSERT INTO unsettled SELECT node, job_id, start_ms, 0 FROM node_run")
     assert settle(db, "campus", UTC) == 4
     assert dump(db) == before
     (runs,) = db.execute("SELECT \"table\" FROM pragma_foreign_key_list('rank_pace')").fetchone()

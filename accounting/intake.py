@@ -1,0 +1,226 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The collector's inbox: how much may wait, and bodies that wait together written together.
+
+A commit costs more than a body of a node, so whoever gets the store writes for all that wait, each
+body whole or not at all. What is beyond the bounds is told to come again later, one after the
+other: so a thousand nodes that come back at once are taken in turn.
+"""
+
+from __future__ import annotations
+
+import math
+import sqlite3
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager
+from dataclasses import dataclass
+from zoneinfo import ZoneInfo
+
+from sqlite_utils import Database
+
+from fairwatt.accounting.ingest import ingest_body
+from fairwatt.accounting.store import transaction
+from fairwatt.core.errors import BusyError, FairwattError, IngestError
+from fairwatt.core.events import Event
+
+__all__ = ["Counts", "Inbox", "Waiting"]
+
+GROUP_EVENTS = 20_000
+"""So many events at most are written in one transaction, or one body."""
+
+LONGEST_RETRY_S = 60
+SMOOTHING = 0.1
+
+
+@dataclass
+class Counts:
+    """What the inbox has done since it was made."""
+
+    bodies: int = 0
+    events: int = 0
+    duplicates: int = 0
+    refused: int = 0
+    busy: int = 0
+    last_ts: int = 0
+    largest_bytes: int = 0
+
+
+@dataclass(eq=False)
+class Waiting:
+    """A body that waits to be written; `result` is (new, known) events or an error."""
+
+    events: Sequence[Event]
+    users: Mapping[int, str]
+    result: tuple[int, int] | FairwattError | None = None
+
+
+_Result = tuple[int, int] | FairwattError
+
+
+class Inbox:
+    """Takes bodies into the store; safe to use from many threads.
+
+    Args:
+        db: the store, used by whoever holds `lock`.
+        lock: held while the store is written.
+        zone: the site's.
+        max_bodies: so many may be worked on at once, and so many bytes:
+        max_bytes: of all bodies that are being worked on; a single one may be larger.
+        clock: monotonic seconds.
+    """
+
+    def __init__(
+        self,
+        db: Database,
+        lock: AbstractContextManager[object],
+        zone: ZoneInfo,
+        *,
+        max_bodies: int,
+        max_bytes: int,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self.counts = Counts()
+        self._db = db
+        self._lock = lock
+        self._zone = zone
+        self._max_bodies = max_bodies
+        self._max_bytes = max_bytes
+        self._clock = clock
+        self._guard = threading.Lock()
+        self._bodies = 0
+        self._bytes = 0
+        self._queue: deque[Waiting] = deque()
+        self._body_s = 0.01
+        self._next_free = 0.0
+
+    @property
+    def load(self) -> tuple[int, int]:
+        """How many bodies are being worked on, and their bytes."""
+        return self._bodies, self._bytes
+
+    @contextmanager
+    def room(self, size: int) -> Iterator[None]:
+        """Keep room for a body of `size` bytes, from before it is read until it is answered.
+
+        Raises:
+            BusyError: there is none; `retry_after_s` says when there should be.
+        """
+        with self._guard:
+            full = self._bodies >= self._max_bodies or self._bytes + size > self._max_bytes
+            if full and self._bodies:
+                raise self._busy()
+            self._bodies += 1
+            self._bytes += size
+            self.counts.largest_bytes = max(self.counts.largest_bytes, self._bytes)
+        try:
+            yield
+        finally:
+            with self._guard:
+                self._bodies -= 1
+                self._bytes -= size
+
+    def take(self, events: Sequence[Event], users: Mapping[int, str]) -> tuple[int, int]:
+        """Write a body with all others that wait; return how many events were new and known.
+
+        Raises:
+            IngestError: an event contradicts itself or the store; nothing of this body is kept.
+            StoreError: the store cannot be written now.
+        """
+        return self.finish(self.put(events, users))
+
+    def put(self, events: Sequence[Event], users: Mapping[int, str]) -> Waiting:
+        """Let a body wait until `finish`, of this one or of another."""
+        waiting = Waiting(events, users)
+        self._queue.append(waiting)
+        return waiting
+
+    def finish(self, waiting: Waiting) -> tuple[int, int]:
+        """Return what became of a body; see `take`."""
+        while waiting.result is None:
+            with self._lock:
+                if waiting.result is None:
+                    self._write_group()
+        if isinstance(waiting.result, FairwattError):
+            raise waiting.result
+        return waiting.result
+
+    def _write_group(self) -> None:
+        """Write bodies that wait, oldest first; the lock is held."""
+        began = self._clock()
+        group = self._next_group()
+        results: list[_Result] = []
+        try:
+            with transaction(self._db) as connection:
+                results = [self._write(connection, one) for one in group]
+        except BaseException as error:
+            # All of them are asked to come again: nothing was written.
+            fault = error if isinstance(error, FairwattError) else _broken(error)
+            for one in group:
+                one.result = fault
+            if not isinstance(error, Exception):
+                raise
+            return
+        for one, result in zip(group, results, strict=True):
+            one.result = result
+        self._count(results, self._clock() - began)
+
+    def _next_group(self) -> list[Waiting]:
+        group = [self._queue.popleft()]
+        size = len(group[0].events)
+        while self._queue and size + len(self._queue[0].events) <= GROUP_EVENTS:
+            group.append(self._queue.popleft())
+            size += len(group[-1].events)
+        return group
+
+    def _write(
+        self, connection: sqlite3.Connection, one: Waiting
+    ) -> _Result:
+        connection.execute("SAVEPOINT body")
+        try:
+            result: _Result = ingest_body(
+                connection, one.events, one.users, self._zone
+            )
+        except sqlite3.OperationalError:
+            raise
+        except Exception as error:
+            # One that we cannot digest must not keep out those beside it.
+            connection.execute("ROLLBACK TO body")
+            result = error if isinstance(error, FairwattError) else _broken(error)
+        connection.execute("RELEASE body")
+        return result
+
+    def _count(self, results: Sequence[_Result], took_s: float) -> None:
+        counts = self.counts
+        with self._guard:
+            self._body_s += SMOOTHING * (took_s / len(results) - self._body_s)
+            counts.last_ts = int(time.time())
+            for result in results:
+                counts.bodies += 1
+                if isinstance(result, FairwattError):
+                    counts.refused += 1
+                else:
+                    counts.events += result[0]
+                    counts.duplicates += result[1]
+
+    def _busy(self) -> BusyError:
+        """Each that is sent away is given the next time at which one can be taken."""
+        self.counts.busy += 1
+        now = self._clock()
+        self._next_free = max(self._next_free, now + self._bodies * self._body_s) + self._body_s
+        self._next_free = min(self._next_free, now + LONGEST_RETRY_S)
+        error = BusyError(
+            "more bodies wait than this collector keeps",
+            place="POST /v1/events",
+            value=self._bodies,
+            remedy="nothing: it is sent again later",
+        )
+        error.retry_after_s = max(1, math.ceil(self._next_free - now))
+        return error
+
+
+def _broken(error: BaseException) -> FairwattError:
+    fault = FairwattError(f"a fault of ours: {type(error).__name__}: {error}", place="store")
+    fault.__cause__ = error
+    return fault

@@ -1,0 +1,229 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What nodes measured in a day, into the collector: `make bench-replay`.
+
+Without options 250 and 1,000 nodes for two hours, to compare; `--full` replays 1,000 nodes for 24
+hours. A child invents the events (`replay_nodes.py`); this process is the collector: each body is
+decoded, put into the inbox with fifteen others and written, Slurm's runs are upserted every five
+minutes, settled and rolled up every `--round` minutes of the replayed time. HTTP and munge are
+measured apart, with a sample (`--http`).
+"""
+
+from __future__ import annotations
+
+import argparse
+import multiprocessing
+import resource
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from contextlib import closing
+from dataclasses import dataclass, field
+from multiprocessing.connection import Connection
+from pathlib import Path
+from zoneinfo import ZoneInfo
+
+from fairwatt.accounting.carbon import load_factors, store_factors, store_pue
+from fairwatt.accounting.decisions import users_of
+from fairwatt.accounting.intake import Inbox
+from fairwatt.accounting.rollup import mark_open_days, rollup
+from fairwatt.accounting.runs import upsert_runs
+from fairwatt.accounting.settle import settle
+from fairwatt.accounting.store import open_store, transaction
+from fairwatt.accounting.turns import TurnLock
+from fairwatt.core.catalogue import load_catalogue
+from fairwatt.core.events import decode_body
+from tests.bench.replay_nodes import START_MS, TICK_MS, Tick, ticks
+
+ZONE = ZoneInfo("Europe/Berlin")
+TOGETHER = 16
+"""Bodies written in one transaction; the collector has up to 24 at work."""
+
+GOAL_S = 600.0
+GOAL_MB = 400.0
+GOAL_RATIO = 4.4
+
+
+@dataclass
+class Figures:
+    """What one replay took, in seconds of the collector's own time."""
+
+    nodes: int
+    hours: float
+    bodies: int = 0
+    events: int = 0
+    spent_s: dict[str, float] = field(default_factory=dict)
+    last_round_s: float = 0.0
+    wall_s: float = 0.0
+    rss_mb: float = 0.0
+    store_mb: float = 0.0
+
+    @property
+    def busy_s(self) -> float:
+        """Without waiting for the child."""
+        return sum(self.spent_s.values())
+
+    def add(self, what: str, began: float) -> None:
+        """Add the time since `began`."""
+        self.spent_s[what] = self.spent_s.get(what, 0.0) + time.perf_counter() - began
+
+
+def main() -> int:
+    """Replay, print figures, return 1 if a goal is missed."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--full", action="store_true", help="1,000 nodes for 24 hours, once")
+    parser.add_argument("--nodes", type=int, default=1000)
+    parser.add_argument("--hours", type=float, default=2.0)
+    parser.add_argument("--round", type=int, default=5, help="minutes between two settlings")
+    options = parser.parse_args()
+    if options.full:
+        return report(measure(options.nodes, 24.0, options.round), None)
+    small = measure(options.nodes // 4, options.hours, options.round)
+    return report(measure(options.nodes, options.hours, options.round), small)
+
+
+def measure(nodes: int, hours: float, round_min: int) -> Figures:
+    """Replay in a process of its own, whose memory is then its own too."""
+    here, there = multiprocessing.Pipe(duplex=False)
+    job = multiprocessing.Process(target=_measure, args=(there, nodes, hours, round_min))
+    job.start()
+    there.close()
+    try:
+        figures: Figures = here.recv()
+    finally:
+        job.join()
+    parts = ", ".join(f"{what} {took_s:.1f}" for what, took_s in figures.spent_s.items())
+    print(
+        f"{nodes:,} nodes, {hours:g} h: {figures.bodies:,} bodies with {figures.events:,} events in"
+        f" {figures.busy_s:.1f} s ({parts}; wall {figures.wall_s:.1f}), last round"
+        f" {figures.last_round_s:.2f} s, {figures.rss_mb:.0f} MB RSS, store"
+        f" {figures.store_mb:.0f} MB",
+        flush=True,
+    )
+    return figures
+
+
+def _measure(out: Connection, nodes: int, hours: float, round_min: int) -> None:
+    with tempfile.TemporaryDirectory(prefix="fairwatt-replay-") as folder:
+        out.send(replay(Path(folder) / "store.db", nodes, hours, round_min))
+
+
+def replay(path: Path, nodes: int, hours: float, round_min: int) -> Figures:
+    """Replay into a new store; every mJ must have its owner at the end."""
+    figures = Figures(nodes, hours)
+    began = time.perf_counter()
+    with closing(open_store(path)) as db:
+        with transaction(db) as connection:
+            store_factors(connection, load_factors())
+            store_pue(connection, 1.2, 0)
+        inbox = Inbox(db, TurnLock(), ZONE, max_bodies=24, max_bytes=1 << 24)
+        measured_mj, now_ts = 0, START_MS // 1000
+        for number, tick in enumerate(_from_child(nodes, hours), start=1):
+            now_ts += TICK_MS // 1000
+            measured_mj += tick.measured_mj
+            _take(inbox, tick, figures)
+            _sync(db, tick, now_ts, figures)
+            if number * TICK_MS % (round_min * 60_000) == 0:
+                _round(db, now_ts, figures)
+        _round(db, now_ts, figures)
+        _check(db, measured_mj)
+        db.conn.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+    figures.wall_s = time.perf_counter() - began
+    figures.rss_mb = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
+    figures.store_mb = path.stat().st_size / 1e6
+    return figures
+
+
+def _from_child(nodes: int, hours: float) -> Iterator[Tick]:
+    here, there = multiprocessing.Pipe(duplex=False)
+    child = multiprocessing.Process(target=_invent, args=(there, nodes, hours), daemon=True)
+    child.start()
+    there.close()
+    while (tick := here.recv()) is not None:
+        yield tick
+    child.join()
+
+
+def _invent(out: Connection, nodes: int, hours: float) -> None:
+    for tick in ticks(nodes, hours):
+        out.send(tick)
+    out.send(None)
+
+
+def _take(inbox: Inbox, tick: Tick, figures: Figures) -> None:
+    began = time.perf_counter()
+    for first in range(0, len(tick.bodies), TOGETHER):
+        group = []
+        for body in tick.bodies[first : first + TOGETHER]:
+            events = decode_body(body)
+            group.append(inbox.put(events, users_of(events)))
+        for waiting in group:
+            assert inbox.finish(waiting)[1] == 0
+    figures.bodies += len(tick.bodies)
+    figures.events += tick.events
+    figures.add("ingest", began)
+
+
+def _sync(db, tick: Tick, now_ts: int, figures: Figures) -> None:
+    began = time.perf_counter()
+    with transaction(db) as connection:
+        upsert_runs(connection, tick.runs, CATALOGUE, ZONE, now_ts)
+    figures.add("sync", began)
+
+
+def _round(db, now_ts: int, figures: Figures) -> None:
+    began = time.perf_counter()
+    settle(db, "campus", ZONE)
+    figures.add("settle", began)
+    middle = time.perf_counter()
+    with transaction(db) as connection:
+        mark_open_days(connection, ZONE, now_ts)
+    rollup(db, "campus", ZONE, "DEU", now_ts)
+    figures.add("rollup", middle)
+    figures.last_round_s = time.perf_counter() - began
+
+
+def _check(db, measured_mj: int) -> None:
+    """Nodes' own sum = windows = runs + unallocated, by run, by hour and by day, to the mJ."""
+    sums = {
+        name: db.execute(f"SELECT {what}").fetchone()[0]  # noqa: S608
+        for name, what in {
+            "windows": "sum(measured_mj) FROM window",
+            "runs": "sum(idle_mj + active_mj) FROM run_energy",
+            "hours": "sum(idle_mj + active_mj) FROM run_hour",
+            "days": "sum(idle_mj + active_mj) FROM usage_daily",
+            "nobody": "sum(unallocated_idle_mj + unallocated_active_mj) FROM window",
+            "nobody's days": "sum(idle_mj + active_mj) FROM unallocated_daily",
+        }.items()
+    }
+    assert sums["windows"] == measured_mj, (sums, measured_mj)
+    assert sums["runs"] == sums["hours"] == sums["days"], sums
+    assert sums["nobody"] == sums["nobody's days"], sums
+    assert sums["runs"] + sums["nobody"] == measured_mj, (sums, measured_mj)
+
+
+def report(large: Figures, small: Figures | None) -> int:
+    """Print the last line."""
+    missed = []
+    if large.busy_s > GOAL_S:
+        missed.append(f"{GOAL_S:g} s")
+    if large.rss_mb > GOAL_MB:
+        missed.append(f"{GOAL_MB:g} MB")
+    beside = ""
+    if small is not None:
+        ratio = large.busy_s / small.busy_s
+        beside = f", {ratio:.2f} x the time of {small.nodes:,} nodes"
+        if ratio > GOAL_RATIO:
+            missed.append(f"{GOAL_RATIO:g} x")
+    print(
+        f"bench-replay: {large.nodes:,} nodes x 8 GPUs x {large.hours:g} h in {large.busy_s:.0f} s,"
+        f" {large.rss_mb:.0f} MB RSS, balance exact to the mJ{beside}"
+        + (f"; missed: {', '.join(missed)}" if missed else "")
+    )
+    return 1 if missed else 0
+
+
+CATALOGUE = load_catalogue()
+
+if __name__ == "__main__":
+    sys.exit(main())
