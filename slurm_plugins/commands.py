@@ -58,7 +58,7 @@ def explain(site_file: Path | None, as_json: bool, words: tuple[str, ...]) -> No
 @click.option("-v", "--verbose", is_flag=True, help="Log more.")
 def policyd(verbose: bool) -> None:
     """Answer the submit hook over a unix socket until SIGTERM; SIGHUP reads the settings again."""
-    from fairwatt.slurm_plugins.policyd import serve
+    from fairwatt.slurm_plugins.policyd_process import serve
 
     logs.setup(verbose)
     serve(config_module.load(config_module.find()))

@@ -31,15 +31,23 @@ class LineServer:
 
     Args:
         path: the socket; a stale one is replaced.
-        answer: a line without its end to the answer with its end; None hangs up.
+        answer: a line without its end to the answer with its end; None hangs up, b"": none is
+            sent.
+        last_words: takes the lines that come on a connection after `part`.
 
     Raises:
         PolicyError: another server answers there, or the socket cannot be made.
     """
 
-    def __init__(self, path: Path, answer: Callable[[bytes], bytes | None]) -> None:
+    def __init__(
+        self,
+        path: Path,
+        answer: Callable[[bytes], bytes | None],
+        last_words: Callable[[bytes], None] = lambda _line: None,
+    ) -> None:
         self.path = path
         self._answer = answer
+        self._last_words = last_words
         self._tasks: list[Callable[[], None]] = []
         self._stopping = False
         self._listener = _listening(path)
@@ -47,6 +55,8 @@ class LineServer:
         self._epoll = select.epoll()
         self._clients: dict[int, socket.socket] = {}
         self._begun: dict[int, bytes] = {}  # lines whose end has not come yet
+        self._answered: set[socket.socket] = set()
+        self._parting: set[socket.socket] = set()
         self._wake_in, self._wake_out = socket.socketpair()
         for end in (self._wake_in, self._wake_out, self._listener):
             end.setblocking(False)
@@ -85,6 +95,25 @@ class LineServer:
                     self._woken()
             while self._tasks:
                 self._tasks.pop(0)()
+
+    def part(self) -> None:
+        """End the connections that brought an answer; what clients have sent there is still read.
+
+        Call it between two requests. A client that does not hang up then is dropped next time. One
+        that waits for its first answer has nothing to forget and gets it.
+        """
+        for number, client in list(self._clients.items()):
+            if client not in self._answered:
+                continue
+            if client in self._parting:
+                self._drop(number)
+                continue
+            try:
+                client.shutdown(socket.SHUT_WR)
+            except OSError:
+                self._drop(number)
+            else:
+                self._parting.add(client)
 
     def close(self) -> None:
         """Close all connections and remove the socket, unless another server put its own there."""
@@ -140,9 +169,13 @@ class LineServer:
 
     def _reply(self, client: socket.socket, line: bytes) -> bool:
         """Answer one line; False when the client must go. A client that does not read goes too."""
+        if client in self._parting:
+            self._last_words(line)
+            return True
         answer = self._answer(line)
-        if answer is None:
-            return False
+        if not answer:
+            return answer is not None
+        self._answered.add(client)
         try:
             return client.send(answer) == len(answer)
         except OSError:
@@ -150,6 +183,8 @@ class LineServer:
 
     def _drop(self, number: int) -> None:
         client = self._clients.pop(number)
+        self._answered.discard(client)
+        self._parting.discard(client)
         self._begun.pop(number, None)
         self._epoll.unregister(client)
         client.close()

@@ -2,7 +2,7 @@
 """Answers that policyd has given before: equal request bytes, equal policy and facts, no judging.
 
 >>> memo = Memo()
->>> memo.put(b"request", Remembered((b"<", b">"), query, decision))  # doctest: +SKIP
+>>> memo.put(b"request", Remembered(1, (b"<", b">"), query, decision))  # doctest: +SKIP
 """
 
 from __future__ import annotations
@@ -29,8 +29,12 @@ COPIES = 3
 
 
 class Remembered(msgspec.Struct, frozen=True, gc=False):
-    """An answer in pieces, between which the request's id goes, and what it was made from."""
+    """An answer in pieces, between which the request's id goes, and what it was made from.
 
+    `ref` names it for as long as it may still be given again.
+    """
+
+    ref: int
     pieces: tuple[bytes, ...]
     query: Query
     decision: Decision
@@ -53,6 +57,7 @@ class Memo:
         self._max_entries = max_entries
         self._max_bytes = max_bytes
         self._entries: OrderedDict[bytes, _Entry] = OrderedDict()
+        self._referred: OrderedDict[int, Remembered] = OrderedDict()
         self._epoch = 0
         self._size_bytes = 0
 
@@ -75,6 +80,20 @@ class Memo:
             return None
         self._entries.move_to_end(key)
         return entry.remembered
+
+    def refer(self, remembered: Remembered) -> None:
+        """Let `referred` find an answer, of before a `forget` too, as one of the last used."""
+        self._referred[remembered.ref] = remembered
+        self._referred.move_to_end(remembered.ref)
+        if len(self._referred) > self._max_entries:
+            self._referred.popitem(last=False)
+
+    def referred(self, ref: int) -> Remembered | None:
+        """The answer of this number, if it is among the last that were referred to."""
+        found = self._referred.get(ref)
+        if found is not None:
+            self._referred.move_to_end(ref)
+        return found
 
     def put(self, key: bytes, remembered: Remembered) -> None:
         """Keep an answer; the ones unused for longest go until all fit."""

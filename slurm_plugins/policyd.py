@@ -1,20 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The policy daemon: answers the submit hook over a unix socket, from memory.
-
-One thread serves the socket and does nothing else between a request and its answer. Facts come
-from the Refresher. SIGTERM and SIGINT end it; SIGHUP reads the configuration again, in a thread
-of its own.
-"""
+"""The policy daemon: a request's line to the line that answers it, from memory."""
 
 from __future__ import annotations
 
-import contextlib
-import gc
+import functools
 import logging
-import os
-import signal
-import sys
-import threading
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -23,38 +13,25 @@ from typing import Protocol
 
 import msgspec
 
-from fairwatt.core import config as config_module
 from fairwatt.core.config import Config
-from fairwatt.core.errors import ConfigError, PolicyError
 from fairwatt.core.gres import Spelling
-from fairwatt.core.notify import ready
 from fairwatt.slurm_plugins import wire
-from fairwatt.slurm_plugins.decision_journal import journal_of
 from fairwatt.slurm_plugins.durations import Durations
 from fairwatt.slurm_plugins.engine import Decision, Policy, decide
-from fairwatt.slurm_plugins.facts import ChildReader
-from fairwatt.slurm_plugins.lineserver import LineServer
 from fairwatt.slurm_plugins.memo import Memo, Remembered
 from fairwatt.slurm_plugins.policy_check import try_rules
 from fairwatt.slurm_plugins.policy_file import PolicyFile, load_policy
 from fairwatt.slurm_plugins.refresher import Refresher
 from fairwatt.slurm_plugins.rule import ActiveRule
+from fairwatt.slurm_plugins.rulebook import BUILT_IN
 from fairwatt.slurm_plugins.site import Site
 
-__all__ = ["Journal", "PolicyDaemon", "Settings", "read_settings", "serve"]
+__all__ = ["Journal", "PolicyDaemon", "Settings", "read_settings"]
 
 _log = logging.getLogger(__name__)
 
-FIRST_FACTS_S = 3.0
-"""How long the socket waits for the first facts; slurmctld may be down and is not waited for."""
-
-NICE_STEP = -10
-
 STALE_AFTER = 10
 """Facts older than so many refresh periods are not used."""
-
-SWITCH_S = 0.0002
-"""How long another thread may compute while a request waits; Python's own value is 5 ms."""
 
 
 class Journal(Protocol):
@@ -71,6 +48,13 @@ class Settings:
     policy: PolicyFile
     refresh_s: int
     catalogue_dir: str | None
+    reuse_s: int = 0
+
+    @functools.cached_property
+    def by_user(self) -> bool:
+        """Whether equal requests of two users may be judged differently: a site's rule could."""
+        own = {id(spec) for spec in BUILT_IN}
+        return any(id(rule.spec) not in own for rule in self.rules)
 
     @property
     def rules(self) -> tuple[ActiveRule, ...]:
@@ -97,6 +81,7 @@ def read_settings(config: Config, site: Site | None = None) -> Settings:
         policy,
         refresh_s=config["policyd.refresh_s"],
         catalogue_dir=config["site.catalogue_dir"] or None,
+        reuse_s=config["policyd.reuse_s"] if config["policyd.memo_entries"] else 0,
     )
 
 
@@ -108,6 +93,10 @@ class PolicyDaemon:
         refresher: source of facts.
         journal: where decisions are kept, if anywhere.
         memo: keeps answers; one without room for any makes each request judged anew.
+
+    The hook may give answers again by itself (`reuse_s`), as long as the connection lives that
+    brought them. So `outdate`, called when answers of before hold no longer, must end all
+    connections, yet read what the hook has sent on them.
     """
 
     def __init__(
@@ -126,11 +115,24 @@ class PolicyDaemon:
         self._durations = Durations()
         self._judged = 0
         self._hits = 0
+        self._reused = 0
+        self._newest_ref = 0
+        self.outdate: Callable[[], None] = lambda: None
 
     def use(self, settings: Settings) -> None:
         """Take over settings; call it between two requests."""
         self._settings = settings
-        self._memo.forget()
+        self._forget()
+
+    def look(self) -> None:
+        """Notice new facts; call it between two requests."""
+        self._policy()
+
+    def note(self, line: bytes) -> None:
+        """Take what a line reports, if it does, and answer nothing."""
+        query = _query(line, b"")
+        if query is not None and query.verb == "reused":
+            self._note_reuse(query, time.perf_counter_ns())
 
     def answer(self, line: bytes) -> bytes | None:
         """Answer one line; None closes the connection (it was no request of ours)."""
@@ -139,6 +141,7 @@ class PolicyDaemon:
         # Answers without usable facts tell how old these are: never kept.
         usable = policy.site is not None and policy.age_s <= policy.max_age_s
         id_, key = wire.split_id(line) if usable else (b"", b"")
+        uid, key = (None, key) if self._settings.by_user else wire.split_user(key)
         known = self._memo.get(key) if key else None
         if known is not None:
             self._hits += 1
@@ -148,19 +151,45 @@ class PolicyDaemon:
                 return None
             if query.verb == "ping":
                 return wire.encode(self._pong())
+            if query.verb == "reused":
+                return self._note_reuse(query, start_ns)
             id_ = query.id.encode()
-            known = _remembered(query, policy)
+            known = self._remembered(query, policy)
             if key and _is_lasting(known.decision):
                 self._memo.put(key, known)
         answer = id_.join(known.pieces)
-        self._count(id_, known, (time.perf_counter_ns() - start_ns) // 1000)
+        if key and self._settings.reuse_s and _may_be_reused(known):
+            self._memo.refer(known)
+            answer = self._with_terms(answer, known, policy)
+        self._count(id_, uid, known, start_ns)
         return answer
+
+    def _with_terms(self, answer: bytes, known: Remembered, policy: Policy) -> bytes:
+        reuse_s = min(self._settings.reuse_s, int(policy.max_age_s - policy.age_s))
+        uid = int(known.query.job.get("user_id", 0)) if self._settings.by_user else None
+        return wire.with_terms(answer, reuse_s, known.ref, uid)
+
+    def _note_reuse(self, query: wire.Query, start_ns: int) -> bytes:
+        """Record that a job got a kept answer."""
+        known = self._memo.referred(query.ref)
+        uid = query.job.get("user_id")
+        if known is None or not isinstance(uid, int) or not wire.is_id(query.id):
+            _log.warning("a job got an answer that is not known any more: not recorded")
+            return b""
+        self._hits += 1
+        self._reused += 1
+        self._count(query.id.encode(), uid, known, start_ns)
+        return b""
+
+    def _forget(self) -> None:
+        self._memo.forget()
+        self.outdate()
 
     def _policy(self) -> Policy:
         now = self.refresher.snapshot
         if now.site is not self._site:
             self._site = now.site
-            self._memo.forget()
+            self._forget()
         settings = self._settings
         return Policy(now.site, settings.rules, now.age_s or 0.0, settings.max_age_s)
 
@@ -173,16 +202,37 @@ class PolicyDaemon:
             nodes=len(now.site.facts.nodes) if now.site else 0,
             judged=self._judged,
             memo_hits=self._hits,
+            reused=self._reused,
             p50_us=self._durations.percentile_us(50),
             p99_us=self._durations.percentile_us(99),
         )
 
-    def _count(self, id_: bytes, known: Remembered, took_us: int) -> None:
+    def _remembered(self, query: wire.Query, policy: Policy) -> Remembered:
+        decision = decide(
+            query.job,
+            policy,
+            record=(query.record or {}) if query.verb == "modify" else None,
+            spelling=Spelling(query.spelling),
+        )
+        answer = wire.Answer(
+            v=wire.PROTOCOL,
+            id="",
+            act="accept" if decision.accepted else "reject",
+            set=decision.edits if decision.accepted else {},
+            say="\n".join(decision.say) or None,
+        )
+        self._newest_ref += 1
+        return Remembered(self._newest_ref, wire.pieces(answer), query, decision)
+
+    def _count(self, id_: bytes, uid: int | None, known: Remembered, start_ns: int) -> None:
+        took_us = (time.perf_counter_ns() - start_ns) // 1000
         self._judged += 1
         self._durations.add(took_us)
-        if self._journal is not None:
-            query = msgspec.structs.replace(known.query, id=id_.decode())
-            self._journal.offer(query, known.decision, took_us)
+        if self._journal is None:
+            return
+        job = known.query.job if uid is None else {**known.query.job, "user_id": uid}
+        query = msgspec.structs.replace(known.query, id=id_.decode(), job=job)
+        self._journal.offer(query, known.decision, took_us)
 
 
 def _query(line: bytes, id_: bytes) -> wire.Query | None:
@@ -203,130 +253,11 @@ def _query(line: bytes, id_: bytes) -> wire.Query | None:
     return query
 
 
-def _remembered(query: wire.Query, policy: Policy) -> Remembered:
-    decision = decide(
-        query.job,
-        policy,
-        record=(query.record or {}) if query.verb == "modify" else None,
-        spelling=Spelling(query.spelling),
-    )
-    answer = wire.Answer(
-        v=wire.PROTOCOL,
-        id="",
-        act="accept" if decision.accepted else "reject",
-        set=decision.edits if decision.accepted else {},
-        say="\n".join(decision.say) or None,
-    )
-    return Remembered(wire.pieces(answer), query, decision)
+def _may_be_reused(known: Remembered) -> bool:
+    """Whether the hook, which knows no more than a submission's bytes, may give it again."""
+    return known.query.verb == "submit" and _is_lasting(known.decision)
 
 
 def _is_lasting(decision: Decision) -> bool:
     """Whether the next equal request may have this answer: not when judging broke off."""
     return bool(decision.steps) or not decision.say
-
-
-def serve(config: Config, path: Path | None = None) -> None:
-    """Serve until SIGTERM or SIGINT.
-
-    Raises:
-        ConfigError: the policy file is wrong.
-        PolicyError: the socket is taken by a daemon that answers, or cannot be made.
-    """
-    sys.setswitchinterval(SWITCH_S)
-    settings = read_settings(config)
-    read = ChildReader(config["site.slurm_conf"] or None, config["site.slurm_backend"])
-    refresher = Refresher(read, settings.refresh_s, settings.catalogue_dir)
-    journal = journal_of(config)
-    memo = Memo(config["policyd.memo_entries"])
-    daemon = PolicyDaemon(settings, refresher, journal=journal, memo=memo)
-    if journal is not None:
-        journal.start()
-    refresher.start()
-    refresher.wait_first(FIRST_FACTS_S)
-    _report_failing_rules(settings, refresher.snapshot.site)
-    server = LineServer(path or Path(config["policyd.socket"]), daemon.answer)
-    _on_signals(server, Reloader(daemon, server.call_soon))
-    _quieten_gc()
-    _hurry()
-    _log.info("policyd answers at %s", server.path)
-    ready(f"answers at {server.path}")
-    try:
-        server.run()
-    finally:
-        refresher.stop()
-        server.close()
-        if journal is not None:
-            journal.stop()
-    _log.info("policyd ended")
-
-
-def _report_failing_rules(settings: Settings, site: Site | None) -> None:
-    """At the start no good policy can stay: a rule that fails meets jobs as its `fail` says."""
-    try:
-        if site is not None:
-            try_rules(settings.policy, site)
-    except PolicyError as error:
-        _log.error("%s", error)
-
-
-class Reloader:
-    """Reads the configuration again while the daemon goes on answering.
-
-    Args:
-        daemon: gets the new settings.
-        between: runs a task between two requests.
-    """
-
-    def __init__(
-        self, daemon: PolicyDaemon, between: Callable[[Callable[[], None]], None]
-    ) -> None:
-        self._daemon = daemon
-        self._between = between
-        self._one_at_a_time = threading.Lock()
-
-    def start(self) -> None:
-        """Read in a thread of its own; safe in a signal handler."""
-        threading.Thread(target=self.read, name="reload", daemon=True).start()
-
-    def read(self) -> None:
-        """Read now; a broken configuration is reported and the last good one stays."""
-        with self._one_at_a_time:
-            try:
-                site = self._daemon.refresher.snapshot.site
-                settings = read_settings(config_module.load(config_module.find()), site)
-            except (ConfigError, PolicyError) as error:
-                _log.error("configuration not taken over, the last good one stays: %s", error)
-                return
-            self._between(lambda: self._daemon.use(settings))
-            self._daemon.refresher.use(settings.refresh_s, settings.catalogue_dir)
-        _log.info("configuration read again")
-
-
-def _on_signals(server: LineServer, reloader: Reloader) -> None:
-    for number in (signal.SIGTERM, signal.SIGINT):
-        signal.signal(number, lambda _number, _frame: server.stop())
-    signal.signal(signal.SIGHUP, lambda _number, _frame: reloader.start())
-
-
-def _quieten_gc() -> None:
-    """Keep the collector from walking what lives for ever while slurmctld waits."""
-    gc.collect()
-    gc.freeze()
-    gc.set_threshold(100_000, 50, 50)
-
-
-def _hurry() -> None:
-    """Go before others on a busy host, where that is allowed: slurmctld holds its locks for us.
-
-    The answering thread most; then the other threads of now, since one that is left without a
-    core while it holds the interpreter's lock would hold up the answering one. That includes
-    starting a child, which is as quick until it makes itself an ordinary process (facts.py). The
-    kernel takes a core away from real-time threads that never wait (sched_rt_runtime_us).
-    """
-    try:
-        for thread in Path("/proc/self/task").iterdir():
-            os.sched_setscheduler(int(thread.name), os.SCHED_RR, os.sched_param(1))
-        os.sched_setscheduler(0, os.SCHED_RR | os.SCHED_RESET_ON_FORK, os.sched_param(2))
-    except OSError:
-        with contextlib.suppress(OSError):
-            os.nice(NICE_STEP)

@@ -48,6 +48,8 @@ class Refresher:
         read: returns the facts; FairwattError or MsgspecError when it cannot.
         refresh_s: seconds between readings.
         catalogue_dir: the site's folder of GPU models, or None.
+
+    `on_change` is called in the reading thread after there is another Site.
     """
 
     def __init__(
@@ -57,6 +59,7 @@ class Refresher:
         self.refresh_s = refresh_s
         self.read = read
         self.catalogue_dir = catalogue_dir
+        self.on_change: Callable[[], None] = lambda: None
         self._wake = threading.Event()
         self._stopping = False
         self._failing = False
@@ -102,7 +105,10 @@ class Refresher:
         if self._failing or self.snapshot.site is None:
             _log.info("facts read: %d nodes", len(facts.nodes))
         self._failing = False
+        before = self.snapshot.site
         self.snapshot = Snapshot(site, self.snapshot.generation + 1, time.monotonic())
+        if site is not before:
+            self.on_change()
 
     def _run(self) -> None:
         while not self._stopping:

@@ -22,26 +22,33 @@ __all__ = [
     "is_id",
     "pieces",
     "split_id",
+    "split_user",
+    "with_terms",
 ]
 
 PROTOCOL = 1
 MAX_ID_BYTES = 64
 
 _HEAD = b'{"v":1,"id":"'
+_USER = b',"job":{"user_id":'
 _COMMENT = b'"admin_comment":"fairwatt:{\\"v\\":1,\\"id\\":\\"'
 """How the record of a decision begins within an answer. No user's text can look like it: in a
 JSON string every quote has a backslash before it, and the first three here have none."""
 
 
 class Query(msgspec.Struct, frozen=True, kw_only=True, gc=False):
-    """What a client asks: the fields of a job to judge, or `ping`."""
+    """What a client asks: the fields of a job to judge, or `ping`.
 
-    verb: Literal["submit", "modify", "ping"]
+    `reused` asks nothing: the hook gave a job the answer `ref` again that it had before.
+    """
+
+    verb: Literal["submit", "modify", "ping", "reused"]
     v: int = PROTOCOL
     id: str = ""
     spelling: Literal["bare", "colon", "slash"] = "slash"
     job: dict[str, str | int | float] = {}
     record: dict[str, str | int | float] | None = None
+    ref: int = 0
 
 
 class Answer(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -57,8 +64,8 @@ class Answer(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 class Pong(msgspec.Struct, frozen=True, kw_only=True):
     """The answer to `ping`: `age_s` of the facts (None: none yet) and their generation.
 
-    Since the start: jobs judged, how many of them from the memo, and the µs within which half and
-    99 % of the decisions were made (None: none yet).
+    Since the start: jobs judged, how many of them from the memo (`reused`: by the hook itself),
+    and the µs within which half and 99 % of the decisions were made (None: none yet).
     """
 
     ok: bool
@@ -67,6 +74,7 @@ class Pong(msgspec.Struct, frozen=True, kw_only=True):
     nodes: int
     judged: int
     memo_hits: int = 0
+    reused: int = 0
     p50_us: int | None = None
     p99_us: int | None = None
 
@@ -104,6 +112,22 @@ def split_id(line: bytes) -> tuple[bytes, bytes]:
         return b"", b""
     id_ = line[len(_HEAD) : end]
     return (id_, line[end:]) if not id_.strip(b"0123456789-") else (b"", b"")
+
+
+def split_user(rest: bytes) -> tuple[int | None, bytes]:
+    """The user of what follows an id, and that without him; None where it does not begin so."""
+    start = rest.find(_USER, 0, 64) + len(_USER)
+    end = rest.find(b",", start, start + 12)
+    digits = rest[start:end]
+    if start < len(_USER) or not digits.isdigit():
+        return None, rest
+    return int(digits), rest[:start] + rest[end:]  # no JSON, so never equal to a whole request
+
+
+def with_terms(line: bytes, reuse_s: int, ref: int, uid: int | None) -> bytes:
+    """Let the hook give an answer line again for so many seconds: to this user, or to any."""
+    user = b"" if uid is None else b',"uid":%d' % uid
+    return b'%b,"keep":{"s":%d,"ref":%d%b}}\n' % (line[:-2], reuse_s, ref, user)
 
 
 def pieces(answer: Answer) -> tuple[bytes, ...]:

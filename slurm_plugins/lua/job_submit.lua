@@ -37,7 +37,7 @@ local TEXT_FIELDS = {
   "reservation", "cpus_per_tres", "mem_per_tres", "array_inx",
 }
 local NUMBER_FIELDS = {
-  "user_id", "job_id", "num_tasks", "cpus_per_task", "ntasks_per_node", "ntasks_per_gpu",
+  "job_id", "num_tasks", "cpus_per_task", "ntasks_per_node", "ntasks_per_gpu",
   "min_nodes", "max_nodes", "min_cpus", "pn_min_cpus", "min_mem_per_node", "min_mem_per_cpu",
   "shared", "time_limit", "time_min", "begin_time",
 }
@@ -72,8 +72,9 @@ for part = 0, MAX_PARTS - 1 do
   end
 end
 -- What a request line holds, in this order: equal jobs are equal bytes, so policyd can remember.
+-- The user is first: behind it equal jobs of two users are equal too.
 local WIRE_ORDER = {
-  "tres_counted", "client", "cron_job", "has_script", "het_offset", "inherited", "default_account",
+  "user_id", "tres_counted", "client", "cron_job", "has_script", "het_offset", "inherited", "default_account",
 }
 -- What an answer may change and how each value is checked, in the order in which it is written.
 -- Memory is last: it cannot be put back to "not set", which is no number of Lua's.
@@ -261,9 +262,28 @@ local breaker = { open_until = 0, opened_at = 0, pause_s = 0 }
 local unapplied = 0
 local serial = 0
 
+-- Answers that policyd lets us give again to equal jobs, by what of the request line is behind the
+-- user. They are good as long as the connection that brought them: policyd ends it when its policy
+-- or the cluster changes, and each is given a time besides, in case policyd hangs.
+local MAX_KEPT = 256 -- in each of two generations
+local MAX_KEPT_BYTES = 4096
+local MAX_KEPT_S = 60
+local kept, kept_before, kept_count = {}, {}, 0
+
+local function forget()
+  kept, kept_before, kept_count = {}, {}, 0
+end
+
+local function put_kept(key, entry)
+  if kept_count >= MAX_KEPT then kept_before, kept, kept_count = kept, {}, 0 end
+  if kept[key] == nil then kept_count = kept_count + 1 end
+  kept[key] = entry
+end
+
 local function hang_up()
   if connection then pcall(connection.close, connection) end
   connection = nil
+  forget()
 end
 
 local function trip_breaker(now)
@@ -327,6 +347,20 @@ local function exchange(line)
   return answer
 end
 
+-- Tell policyd of a job without waiting; false: that could not be done now. Where there is anything
+-- to read, policyd has ended the connection or is out of step.
+local function tell_policyd(line)
+  local stream = connection
+  if not stream then return false end
+  stream:settimeout(0) -- of each single wait, so that none is begun
+  local text, why, part = stream:receive("*l")
+  local good = text == nil and why == "timeout" and (part == nil or part == "")
+    and stream:send(line) == #line
+  stream:settimeout(nil)
+  if not good then hang_up() end
+  return good
+end
+
 ----------------------------------------------------------------------------------------- request
 
 local function read_tres(source)
@@ -377,18 +411,21 @@ local function read_texts(source, copy)
   end
 end
 
+local function is_set(value)
+  return type(value) == "number" and value >= 0 and value < 2 ^ 53 and value ~= NO_VAL
+end
+
 local function read_numbers(source, copy)
   for i = 1, #NUMBER_FIELDS do
     local name = NUMBER_FIELDS[i]
     local value = source[name]
-    if type(value) == "number" and value >= 0 and value < 2 ^ 53
-      and value ~= NO_VAL and value ~= UNSET[name] then
-      copy[name] = value
-    end
+    if is_set(value) and value ~= UNSET[name] then copy[name] = value end
   end
 end
 
 local function read_rest(source, copy)
+  local user = source.user_id
+  if is_set(user) then copy.user_id = user end
   read_texts(source, copy)
   read_numbers(source, copy)
 end
@@ -516,7 +553,8 @@ end
 local LINE_HEAD = '{"v":' .. string.format("%.0f", PROTOCOL) .. ',"id":"'
 local LINE_MIDDLE = '","verb":"%s","spelling":"%s","job":'
 
-local function request_line(id, verb, spelling, job, record)
+-- Put the line's pieces in place and return their number.
+local function put_request(id, verb, spelling, job, record)
   pieces[1], pieces[2] = LINE_HEAD, id
   pieces[3] = string.format(LINE_MIDDLE, verb, spelling)
   local count = put_fields(job, 3)
@@ -525,7 +563,19 @@ local function request_line(id, verb, spelling, job, record)
     count = put_fields(record, count + 1)
   end
   pieces[count + 1] = "}\n"
-  return table.concat(pieces, "", 1, count + 1)
+  return count + 1
+end
+
+-- What is behind the user in a submission, of which alone answers are kept.
+local function key_of(verb, count)
+  if verb ~= "submit" or pieces[4] ~= FIRST_KEY[1] then return nil end
+  local key = table.concat(pieces, "", 6, count)
+  return #key <= MAX_KEPT_BYTES and key or nil
+end
+
+local function reuse_line(id, ref, user)
+  return string.format('%s%s","verb":"reused","ref":%.0f,"job":{"user_id":%.0f}}\n',
+    LINE_HEAD, id, ref, user)
 end
 
 ------------------------------------------------------------------------------------------ answer
@@ -580,6 +630,37 @@ local function read_answer(line, id, spelling, job)
   if type(edits) ~= "table" or edits == NULL then error("bad edits in the answer") end
   check_edits(edits, spelling, job)
   return answer, edits
+end
+
+local COMMENT_HEAD = 'fairwatt:{"v":1,"id":"'
+
+-- Keep an answer, if policyd says for how many seconds; `uid`: for this user only. The record of
+-- the decision in the comment names the request, so its place there is kept apart.
+local function keep(key, id, answer, edits, now)
+  local terms = answer.keep
+  if type(terms) ~= "table" or not is_count(terms.s, MAX_KEPT_S + 1) then return end
+  if not is_count(terms.ref, 2 ^ 53) then return end
+  local comment, head = edits.admin_comment, COMMENT_HEAD .. id .. '"'
+  local ours = comment ~= nil and comment:sub(1, #head) == head
+  put_kept(key, {
+    answer = answer, edits = edits, ref = terms.ref, uid = terms.uid, from = now,
+    stop = now + terms.s, tail = ours and comment:sub(#COMMENT_HEAD + #id + 1) or nil,
+  })
+end
+
+-- What is kept for such a job of this user and is good now.
+local function recall(key, user, now)
+  local entry = kept[key] or kept_before[key]
+  if not entry or now < entry.from or now >= entry.stop then return nil end
+  if entry.uid ~= nil and entry.uid ~= user then return nil end
+  if kept[key] == nil then put_kept(key, entry) end
+  return entry
+end
+
+local function edits_for(entry, id)
+  local edits = entry.edits
+  if entry.tail then edits.admin_comment = COMMENT_HEAD .. id .. entry.tail end
+  return edits
 end
 
 local function read(job_desc, name)
@@ -664,9 +745,9 @@ local function refuse(verb, text)
   return REFUSED
 end
 
-local function next_id()
+local function next_id(now)
   serial = serial + 1
-  return string.format("%.0f-%.0f", has_socket and socket.gettime() * 1e6 or 0, serial)
+  return string.format("%.0f-%.0f", now * 1e6, serial)
 end
 
 -- All edits or none. The user is told last, so that he is not told of what was then taken back.
@@ -684,14 +765,22 @@ end
 local function ask(verb, job_desc, job, record)
   local long = overlong(job) or (record and overlong(record))
   if long then return refuse(verb, "fairwatt FW003: " .. long .. " is too long; shorten it") end
-  local id, spelling = next_id(), server_spelling()
-  local line, why = exchange(request_line(id, verb, spelling, job, record))
+  local now = has_socket and socket.gettime() or 0
+  local id, spelling = next_id(now), server_spelling()
+  local count = put_request(id, verb, spelling, job, record)
+  local key = key_of(verb, count)
+  local entry = key and recall(key, job.user_id, now)
+  if entry and tell_policyd(reuse_line(id, entry.ref, job.user_id)) then
+    return carry_out(verb, job_desc, entry.answer, edits_for(entry, id))
+  end
+  local line, why = exchange(table.concat(pieces, "", 1, count))
   if not line then return give_up(verb, why) end
   local valid, answer, edits = pcall(read_answer, line, id, spelling, job)
   if not valid then
     hang_up() -- the stream may be out of step; the daemon is quick, so no pause
     return give_up(verb, "policyd: " .. printable(answer):gsub("^.-:%d+: ", ""))
   end
+  if key then keep(key, id, answer, edits, now) end
   return carry_out(verb, job_desc, answer, edits)
 end
 

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from fairwatt.core import config as config_module
 from fairwatt.core import logs
-from fairwatt.slurm_plugins import policyd
+from fairwatt.slurm_plugins import policyd_process
 from fairwatt.slurm_plugins.facts import ChildReader
 
 
@@ -26,8 +26,8 @@ class FileReader(ChildReader):
 def main(facts: str, config: str) -> None:
     """Serve until SIGTERM."""
     logs.setup(verbose=False)
-    policyd.ChildReader = lambda *_: FileReader(facts)  # type: ignore[assignment,misc]
-    policyd.serve(config_module.load(Path(config)))
+    policyd_process.ChildReader = lambda *_: FileReader(facts)  # type: ignore[assignment,misc]
+    policyd_process.serve(config_module.load(Path(config)))
 
 
 if __name__ == "__main__":

@@ -108,6 +108,7 @@ class Wire:
     alive: int = 0
     waited: list[float] = field(default_factory=list)
     line: str = ""
+    asked: bool = False
     epoch: int = 0
 
     def gettime(self) -> float:
@@ -118,7 +119,7 @@ class Wire:
         self.connects += 1
         if self.fault == "absent":
             return None, "connection refused"
-        self.alive = self.epoch
+        self.alive, self.asked = self.epoch, False
         return 1, None
 
     def restart(self) -> None:
@@ -130,9 +131,14 @@ class Wire:
             return None, "closed"
         self.line = line
         self.lines.append(line)
+        self.asked = '"verb":"reused"' not in line
         return len(line), None
 
     def receive(self, timeout: float) -> tuple[Any, ...]:
+        if not self.asked:
+            assert timeout == 0, "the hook waits for what it did not ask"
+            return None, "closed" if self.alive != self.epoch else "timeout", ""
+        self.asked = False
         if self.fault == "hung":
             self.now += timeout
             self.waited.append(timeout)
@@ -162,7 +168,7 @@ package.preload["socket.unix"] = function()
   return { stream = function()
     local limit = 0
     local s = {}
-    function s:settimeout(t, mode) limit = t end
+    function s:settimeout(t, mode) limit = t or -1 end
     function s:connect(path) return py.connect(path, limit) end
     function s:send(line) return py.send(line, limit) end
     function s:receive(pattern) assert(pattern == "*l") return py.receive(limit) end

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 from dataclasses import dataclass
 
@@ -113,6 +114,55 @@ def test_a_daemon_with_a_memo_answers_as_one_without(events):
             forgetful.use(event)
 
 
+class ReusingHook:
+    """The hook's side of `keep`, on one connection: forgets all when policyd ends that."""
+
+    def __init__(self, daemon: PolicyDaemon) -> None:
+        self._daemon = daemon
+        self._kept: dict[bytes, bytes] = {}
+        daemon.outdate = self._kept.clear
+        self.reused = 0
+
+    def answer(self, request: bytes) -> bytes | None:
+        """A line as policyd would answer it, perhaps without asking."""
+        id_, key = wire.split_id(request)
+        self._daemon.look()
+        known = self._kept.get(key)
+        if known is not None:
+            self.reused += 1
+            return id_.join(known.split(b"?"))
+        line = self._daemon.answer(request)
+        body = json.loads(line) if line else {}
+        terms = body.pop("keep", None)
+        if terms is not None:
+            plain = line[: line.rindex(b',"keep":')] + b"}\n"
+            self._kept[key] = b"?".join(plain.split(id_)) if len(id_) > 9 else plain
+            return plain
+        return line
+
+
+@given(histories())
+def test_a_hook_that_reuses_answers_gives_what_policyd_would(events):
+    refresher = StandingRefresher(Snapshot(demo(), 0))
+    reusing = [dataclasses.replace(each, reuse_s=30) for each in SETTINGS]
+    daemon = PolicyDaemon(reusing[0], refresher, memo=Memo(max_entries=3))
+    hook = ReusingHook(daemon)
+    forgetful = PolicyDaemon(SETTINGS[0], refresher, memo=Memo(max_entries=0))
+    for event in events:
+        if isinstance(event, bytes):
+            id_ = wire.split_id(event)[0]
+            long = event.replace(b'"id":"%b"' % id_, b'"id":"1234567890-%b"' % id_[:9])
+            assert hook.answer(long) == forgetful.answer(long)
+        elif isinstance(event, Snapshot):
+            # Facts that grow old end with the time in the terms, here as if at once.
+            if event.site is None or event.age_s > MAX_AGE_S:
+                hook._kept.clear()
+            refresher.snapshot = event if event.site else Snapshot(None, None)
+        else:
+            daemon.use(reusing[SETTINGS.index(event)])
+            forgetful.use(event)
+
+
 def hits(daemon: PolicyDaemon) -> int:
     return json.loads(daemon.answer(b'{"verb":"ping"}'))["memo_hits"]
 
@@ -186,7 +236,27 @@ class TestIdInTheAdminComment:
 
 
 def entry(size: int = 0) -> Remembered:
-    return Remembered((b"x" * size,), wire.Query(verb="submit"), Decision())
+    return Remembered(1, (b"x" * size,), wire.Query(verb="submit"), Decision())
+
+
+class TestReferences:
+    def test_an_answer_is_found_by_its_number_after_its_entry_was_forgotten_or_replaced(self):
+        memo = Memo()
+        old, new = entry(), Remembered(2, (), wire.Query(verb="submit"), Decision())
+        for each in (old, new):
+            memo.put(b"a", each)
+            memo.refer(each)
+            memo.forget()
+        assert (memo.referred(1), memo.referred(2), memo.referred(3)) == (old, new, None)
+
+    def test_the_ones_used_last_are_kept(self):
+        memo = Memo(max_entries=2)
+        for ref in (1, 2):
+            memo.refer(Remembered(ref, (), wire.Query(verb="submit"), Decision()))
+        assert memo.referred(1) is not None
+        memo.refer(Remembered(3, (), wire.Query(verb="submit"), Decision()))
+        assert memo.referred(2) is None
+        assert memo.referred(1) is not None
 
 
 class TestBounds:

@@ -3,21 +3,26 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import logging
 import queue
 import socket
 import threading
+from pathlib import Path
 
+import msgspec
 import pytest
 
 from fairwatt.core import config as config_module
 from fairwatt.core.errors import CommandError, PolicyError
 from fairwatt.slurm_plugins import policy_file, rulebook
 from fairwatt.slurm_plugins.lineserver import MAX_LINE_BYTES, LineServer
-from fairwatt.slurm_plugins.policyd import PolicyDaemon, Reloader, read_settings
+from fairwatt.slurm_plugins.outcome import Outcome
+from fairwatt.slurm_plugins.policyd import PolicyDaemon, read_settings
+from fairwatt.slurm_plugins.policyd_process import Reloader
 from fairwatt.slurm_plugins.refresher import Refresher
-from fairwatt.slurm_plugins.rule import RuleSpec
+from fairwatt.slurm_plugins.rule import ActiveRule, RuleSpec
 from tests.fakes.sites import demo
 
 FACTS = demo().facts
@@ -87,6 +92,60 @@ class TestLineServer:
                 client.sendall(b"x" * (MAX_LINE_BYTES + 70_000))
                 if client.recv(1) == b"":
                     raise OSError("closed")
+
+    def test_at_parting_clients_see_the_end_and_what_they_had_sent_is_still_read(self, tmp_path):
+        words = []
+        server = LineServer(tmp_path / "s", lambda line: line + b"\n", words.append)
+        thread = threading.Thread(target=server.serve)
+        with socket.socket(socket.AF_UNIX) as old, socket.socket(socket.AF_UNIX) as new:
+            for client in (old, new):
+                client.settimeout(5)
+            old.connect(str(server.path))
+            thread.start()
+            old.sendall(b"1\n")
+            assert old.recv(9) == b"1\n"
+            server.call_soon(server.part)
+            assert old.recv(9) == b""
+            old.sendall(b"2\n")
+            old.shutdown(socket.SHUT_WR)
+            new.connect(str(server.path))
+            new.sendall(b"3\n")
+            assert new.recv(9) == b"3\n"
+        server.stop()
+        thread.join()
+        server.close()
+        assert words == [b"2"]
+
+    def test_a_client_that_waits_for_its_first_answer_gets_it(self, tmp_path):
+        server = LineServer(tmp_path / "s", lambda line: line + b"\n")
+        with socket.socket(socket.AF_UNIX) as client:
+            client.settimeout(5)
+            client.connect(str(server.path))
+            client.sendall(b"1")
+            server._accept()
+            server._read(*next(iter(server._clients.items())))
+            server.part()
+            client.sendall(b"2\n")
+            server._read(*next(iter(server._clients.items())))
+            assert client.recv(9) == b"12\n"
+        server.close()
+
+    def test_a_client_that_stays_after_its_parting_is_dropped_at_the_next(self, tmp_path):
+        server = LineServer(tmp_path / "s", lambda line: line + b"\n")
+        thread = threading.Thread(target=server.serve)
+        thread.start()
+        with socket.socket(socket.AF_UNIX) as client:
+            client.settimeout(5)
+            client.connect(str(server.path))
+            client.sendall(b"1\n")
+            assert client.recv(9) == b"1\n"
+            for _ in range(2):
+                server.call_soon(server.part)
+            server.stop()
+            thread.join()
+            with pytest.raises(BrokenPipeError):
+                client.sendall(b"2\n")
+        server.close()
 
     def test_the_socket_is_for_its_owner_and_group(self, server):
         assert server.path.stat().st_mode & 0o777 == 0o660
@@ -278,15 +337,139 @@ class TestPolicyDaemon:
         task()
         assert daemon._settings is not before
 
-    def test_the_journal_gets_each_decision_under_its_own_id(self):
-        offered = []
+    def test_the_journal_gets_each_decision_under_its_own_id_and_user(self):
+        journal = Journal()
+        daemon = PolicyDaemon(settings(), refreshed(), journal=journal)
+        for id_, uid in (("7", 5), ("8-1", 5), ("9", 6)):
+            daemon.answer(request(id_, uid))
+        assert [each[0] for each in journal.offered] == ["7", "8-1", "9"]
+        assert [each[1]["user_id"] for each in journal.offered] == [5, 5, 6]
+        assert {each[2] for each in journal.offered} == {"gpu:a100_3g.20gb:1"}
+        assert ask(daemon, v=1, verb="ping")["memo_hits"] == 2
 
-        class Journal:
-            def offer(self, query, decision, took_us):
-                offered.append((query.id, query.job, decision.given, took_us >= 0))
 
-        daemon = PolicyDaemon(settings(), refreshed(), journal=Journal())
-        for id_ in ("7", "8-1"):
-            daemon.answer(compact({**QUERY, "id": id_}))
-        given = "gpu:a100_3g.20gb:1"
-        assert offered == [("7", QUERY["job"], given, True), ("8-1", QUERY["job"], given, True)]
+class Journal:
+    """Keeps what it is offered."""
+
+    def __init__(self):
+        self.offered = []
+
+    def offer(self, query, decision, took_us):
+        self.offered.append((query.id, query.job, decision.given, took_us))
+
+
+def request(id_: str, uid: int, gres: str = "gres:gpu:20gb:1") -> bytes:
+    """A request as the hook writes it, its user first."""
+    return compact({**QUERY, "id": id_, "job": {"user_id": uid, "tres_per_node": gres}})
+
+
+class TestReuse:
+    """What the hook may do by itself, and that it is recorded as what policyd does."""
+
+    @pytest.fixture
+    def journal(self):
+        return Journal()
+
+    @pytest.fixture
+    def daemon(self, journal):
+        wanted = dataclasses.replace(settings(), reuse_s=30)
+        return PolicyDaemon(wanted, refreshed(), journal=journal)
+
+    def terms(self, daemon, line):
+        return json.loads(daemon.answer(line)).get("keep")
+
+    def test_it_is_30_s_by_default_and_off_without_a_memo(self, tmp_path):
+        (tmp_path / "a").write_text("[policyd]\nmemo_entries = 0\n")
+        assert settings().reuse_s == 30
+        assert read_settings(config_module.load(tmp_path / "a")).reuse_s == 0
+
+    def test_an_answer_tells_its_terms_and_equal_requests_have_one_number(self, daemon):
+        assert self.terms(daemon, request("1", 5)) == {"s": 30, "ref": 1}
+        assert self.terms(daemon, request("2", 6)) == {"s": 30, "ref": 1}
+        assert self.terms(daemon, request("3", 6, "gres:gpu:2")) == {"s": 30, "ref": 2}
+
+    def test_a_reuse_is_recorded_with_its_own_id_and_user_and_not_answered(self, daemon, journal):
+        daemon.answer(request("1", 5))
+        line = compact({"v": 1, "id": "2", "verb": "reused", "ref": 1, "job": {"user_id": 6}})
+        assert daemon.answer(line) == b""
+        (first, job, given, _), (second, job_again, given_again, _) = journal.offered
+        assert (first, second, given_again) == ("1", "2", given)
+        assert job_again == {**job, "user_id": 6}
+        pong = ask(daemon, v=1, verb="ping")
+        assert (pong["judged"], pong["memo_hits"], pong["reused"]) == (2, 1, 1)
+
+    def test_a_reuse_that_comes_after_the_answer_changed_is_recorded_as_it_was(
+        self, daemon, journal
+    ):
+        daemon.answer(request("1", 5))
+        daemon.use(dataclasses.replace(settings(), reuse_s=30))
+        daemon.answer(request("2", 5))
+        line = compact({"v": 1, "id": "3", "verb": "reused", "ref": 1, "job": {"user_id": 5}})
+        daemon.note(line)
+        assert [each[0] for each in journal.offered] == ["1", "2", "3"]
+
+    @pytest.mark.parametrize(
+        "changes", [{"ref": 9}, {"id": "x"}, {"job": {}}, {"job": {"user_id": "5"}}], ids=str
+    )
+    def test_a_reuse_of_nothing_known_is_not_recorded_and_said(
+        self, daemon, journal, caplog, changes
+    ):
+        daemon.answer(request("1", 5))
+        query = {"v": 1, "id": "2", "verb": "reused", "ref": 1, "job": {"user_id": 6}}
+        assert not daemon.answer(compact(query | changes))
+        assert len(journal.offered) == 1
+        assert len(caplog.records) == 1
+
+    def test_on_a_parting_connection_nothing_else_counts(self, daemon, journal):
+        daemon.note(request("1", 5))
+        daemon.note(b"x")
+        assert journal.offered == []
+
+    def test_another_policy_and_other_facts_end_the_connections(self, daemon):
+        ends = []
+        daemon.outdate = lambda: ends.append(1)
+        daemon.answer(request("1", 5))
+        daemon.look()
+        assert ends == []
+        daemon.use(settings())
+        daemon.refresher.use(30, None)
+        daemon.refresher.refresh()
+        daemon.look()
+        assert len(ends) == 2
+
+    def test_facts_that_are_nearly_too_old_shorten_the_time(self, daemon):
+        old = daemon.refresher.snapshot
+        daemon.refresher.snapshot = type(old)(old.site, 1, old.read_at - 290)
+        assert self.terms(daemon, request("1", 5))["s"] == 9
+
+    def test_with_a_rule_of_the_site_an_answer_is_for_its_user(self, journal):
+        def judge(request, site, options):
+            return Outcome(request)
+
+        base = settings()
+        spec = RuleSpec("ours", "Does nothing.", judge, mode="enforce")
+        rules = (*base.rules, ActiveRule(spec, "enforce", "open", spec.options()))
+        policy = msgspec.structs.replace(base.policy, rules=rules)
+        daemon = PolicyDaemon(
+            dataclasses.replace(base, policy=policy, reuse_s=30), refreshed(), journal=journal
+        )
+        assert self.terms(daemon, request("1", 5)) == {"s": 30, "ref": 1, "uid": 5}
+        assert self.terms(daemon, request("2", 6)) == {"s": 30, "ref": 2, "uid": 6}
+
+    @pytest.mark.parametrize(
+        "line",
+        [
+            compact({**QUERY, "verb": "modify", "record": {"tres_per_node": "gres:gpu:1"}}),
+            request("1", 5, "gres:gpu:20gb:1").replace(b'"tres', b'"partition":"no","tres'),
+        ],
+        ids=["a change", "a place that may be newer than the facts"],
+    )
+    def test_what_may_not_be_kept_has_no_terms(self, daemon, line):
+        assert self.terms(daemon, line) is None
+
+
+def test_no_rule_of_ours_looks_at_the_user():
+    """policyd takes equal requests of two users for one; only a site's rule may part them."""
+    folder = Path(rulebook.__file__).parent / "rules"
+    readers = [path.name for path in folder.glob("*.py") if ".uid" in path.read_text()]
+    assert readers == []
