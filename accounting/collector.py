@@ -12,6 +12,7 @@ import hashlib
 import hmac
 import logging
 import threading
+import time
 from collections.abc import Callable, Collection, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
@@ -24,6 +25,8 @@ from werkzeug.exceptions import HTTPException, RequestEntityTooLarge
 from fairwatt.accounting.cycle import Repeater, import_and_refresh, prepare_store, refresh, site_of
 from fairwatt.accounting.decisions import users_of
 from fairwatt.accounting.ingest import ingest
+from fairwatt.accounting.store_files import hold_store
+from fairwatt.accounting.upkeep import Upkeep, keeping_of, tend_if_due
 from fairwatt.core import munge
 from fairwatt.core.address import join_address, split_address
 from fairwatt.core.config import Config
@@ -101,14 +104,12 @@ def serve(config: Config) -> None:
     """Serve until SIGTERM, with one process and the import thread beside it.
 
     Raises:
-        ConfigError, StoreError: before anything is served.
+        ConfigError, StoreError: before anything is served; also where another collector runs.
     """
     from fairwatt.accounting.server import run_server
 
-    site = site_of(config)
+    site, keeping = site_of(config), keeping_of(config)
     address = join_address(*split_address(config["collector.listen"], "collector.listen"))
-    # Once here, so that a fault is told to who started us; the worker opens its own.
-    prepare_store(site).close()
 
     def build() -> tuple[Flask, _Rounds]:
         settings = CollectorSettings(
@@ -117,32 +118,38 @@ def serve(config: Config) -> None:
             max_body_bytes=config["collector.max_body_bytes"],
             munge_socket=config["site.munge_socket"],
         )
-        own, served = prepare_store(site), prepare_store(site)
+        own, served, kept = (prepare_store(site) for _ in range(3))
         repeater = Repeater(
             lambda: import_and_refresh(own, site, lock=settings.lock, with_audit=True),
             lambda: refresh(own, site, settings.lock),
             config["collector.sync_s"],
         )
+        upkeep = Upkeep(lambda: tend_if_due(kept, keeping, site.zone, time.time(), settings.lock))
         app = create_app(served, settings, on_news=repeater.wake)
-        return app, _Rounds(repeater, (own, served))
+        return app, _Rounds((repeater, upkeep), (own, served, kept))
 
-    run_server(address, build, threads=THREADS, grace_s=GRACE_S)
+    with hold_store(site.database, "stop it first, or set collector.database to another file"):
+        # Once here, so that a fault is told to who started us; the worker opens its own.
+        prepare_store(site).close()
+        run_server(address, build, threads=THREADS, grace_s=GRACE_S)
 
 
 class _Rounds:
-    """The repeater, and at the end the store closed: SQLite then leaves one whole file."""
+    """The threads, and at the end the store closed: SQLite then leaves one whole file."""
 
-    def __init__(self, repeater: Repeater, stores: Sequence[Database]) -> None:
-        self._repeater = repeater
+    def __init__(self, threads: Sequence[Repeater | Upkeep], stores: Sequence[Database]) -> None:
+        self._threads = threads
         self._stores = stores
 
     def start(self) -> None:
         """Begin with an import at once."""
-        self._repeater.start()
+        for thread in self._threads:
+            thread.start()
 
     def stop(self) -> None:
         """End after the step that is running now."""
-        self._repeater.stop()
+        for thread in self._threads:
+            thread.stop()
         for db in self._stores:
             db.close()
 

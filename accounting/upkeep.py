@@ -127,8 +127,8 @@ class Upkeep:
         """Begin, a minute from now."""
         self._thread.start()
 
-    def stop(self, timeout_s: float = 10.0) -> None:
-        """End after the step that is running now; a backup that takes longer is given up."""
+    def stop(self, timeout_s: float = 3.0) -> None:
+        """End after the step that is running now; one that takes longer is given up."""
         self._end.set()
         self._thread.join(timeout_s)
 
