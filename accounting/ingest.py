@@ -15,6 +15,7 @@ from fairwatt.accounting.cells import Cells
 from fairwatt.accounting.decisions import store_decision
 from fairwatt.accounting.pieces import AND_EARLIER, UNSETTLE_FROM
 from fairwatt.accounting.store import SQLITE_INTEGER_MAX, transaction
+from fairwatt.accounting.use_cells import UseCells
 from fairwatt.core.errors import IngestError
 from fairwatt.core.events import (
     AgentStarted,
@@ -102,11 +103,13 @@ class _Dirt:
 
     def __init__(self, zone: ZoneInfo) -> None:
         self._cells = Cells(zone)
+        self._use = UseCells(zone)
         self._runs: dict[tuple[str, int, int], int] = {}
         self._hours: set[int] = set()
 
     def window(self, event: WindowClosed) -> None:
         self._cells.add(event)
+        self._use.add(event)
         self._hours.update(_hours(event.t0_ms, event.t1_ms))
         for share in event.shares:
             key = (event.node, share.job_id, share.run_start_ms)
@@ -114,9 +117,8 @@ class _Dirt:
 
     def write(self, connection: sqlite3.Connection) -> None:
         self._cells.write(connection)
-        connection.executemany(
-            _UNSETTLE, ((*key, from_ms) for key, from_ms in self._runs.items())
-        )
+        self._use.write(connection)
+        connection.executemany(_UNSETTLE, ((*key, from_ms) for key, from_ms in self._runs.items()))
         connection.executemany(_DIRTY_HOUR, ((hour_ts,) for hour_ts in self._hours))
 
 
@@ -318,6 +320,21 @@ def _window(connection: sqlite3.Connection, event: WindowClosed) -> None:
         )
     if event.measured_mj is None:
         _unsettle_holders(connection, event)
+
+
+def _host_part(connection: sqlite3.Connection, event: WindowClosed) -> None:
+    """A part of a host is known by its windows alone: `NODE/cpu0` of NODE."""
+    if event.device != f"{event.node}/{event.device.rpartition('/')[2]}":
+        raise IngestError(
+            "a part of another host",
+            value=event.device,
+            remedy="two agents have one node name: see agent.node",
+        )
+    connection.execute(
+        "INSERT OR IGNORE INTO device (device_uuid, node, model, name, minor, mig_enabled,"
+        " compute_slices, seen_ms, kind) VALUES (?, ?, NULL, ?, 0, 0, 0, ?, ?)",
+        (event.device, event.node, event.kind, event.t1_ms, event.kind),
+    )
 
 
 def _hours(t0_ms: int, t1_ms: int) -> range:

@@ -221,6 +221,18 @@ SETTINGS: tuple[Setting, ...] = (
         False,
         "Whether the driver is asked for each process's part of GPUs that jobs share without MIG: 50 to 100 ms a GPU at each sample.",
     ),
+    Setting(
+        "agent.host_idle_w",
+        list,
+        [],
+        "Idle watts of a CPU package and of its DRAM, as cpu=45 and dram=6; else the least that was seen while no job ran.",
+    ),
+    Setting(
+        "agent.node_power_has_gpus",
+        bool,
+        True,
+        "Whether the node's own power meter (ipmi, redfish) has the GPUs' power in it; some have not.",
+    ),
     Setting("agent.collector_url", str, "http://127.0.0.1:8181", "Where events are sent."),
     Setting("agent.sample_s", float, 10.0, "Seconds between samples of power and utilisation."),
     Setting("agent.window_s", int, 300, "Longest window of the ledger, in seconds."),

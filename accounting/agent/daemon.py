@@ -9,12 +9,14 @@ import selectors
 import signal
 import time
 from collections.abc import Callable, Collection
+from functools import partial
 from types import FrameType
 from typing import Any
 
 from fairwatt.accounting.agent.asker import Asker, JobText
 from fairwatt.accounting.agent.extras import NO_EXTRAS
 from fairwatt.accounting.agent.health import HealthSettings, HealthWatch
+from fairwatt.accounting.agent.host.keeper import HostKeeper
 from fairwatt.accounting.agent.journal import Journal
 from fairwatt.accounting.agent.keeper import Keeper
 from fairwatt.accounting.agent.requests import (
@@ -54,6 +56,7 @@ class Daemon:
         source: Source,
         journal: Journal,
         keeper: Keeper,
+        host: HostKeeper,
         send: Callable[[bytes], Answer],
         job_text: JobText,
         health: HealthSettings | None = None,
@@ -62,11 +65,13 @@ class Daemon:
         self._source = source
         self._journal = journal
         self._keeper = keeper
+        self._host = host
         self._send = send
         self._delivery = Delivery(journal, settings.spool_dir / "refused")
         self._selector = selectors.DefaultSelector()
         self._timers = Timers()
         self._gpu = Worker("gpu")
+        self._meters = Worker("host")
         self._post = Worker("delivery")
         self._slurm = Worker("slurm")
         self._asker = Asker(keeper, self._timers, self._slurm, job_text)
@@ -82,7 +87,7 @@ class Daemon:
             OSError: the socket cannot be made.
         """
         server = HookServer(self._settings.socket, self._selector, self._on_line)
-        for worker in (self._gpu, self._post, self._slurm):
+        for worker in (self._gpu, self._meters, self._post, self._slurm):
             self._selector.register(worker, selectors.EVENT_READ, worker.deliver)
         self._take_signals()
         self._visit(self._begin, enumerate_devices=True)
@@ -129,6 +134,7 @@ class Daemon:
                     self._gpu.deliver()
         for seen in done:
             self._keeper.late(seen, self._keeper.watched)
+        self._cut_host(done[0] if done else None)
 
     # -- devices -------------------------------------------------------------------------------
 
@@ -148,6 +154,7 @@ class Daemon:
 
     def _begin(self, seen: Observation) -> None:
         self._keeper.begin(seen)
+        self._cut_host(seen)
         self._timers.set("ship", SHIP_SOON_S, self._ship)
         self._asker.ask()
         self._sample_soon()
@@ -163,6 +170,19 @@ class Daemon:
         self._timers.set("sample", self._sample_s, self._sample)
         if not self._gpu.outstanding:
             self._visit(self._keeper.sample, with_utils=True, with_extras=True)
+        self._host.sample()
+        self._ask_slow_meters()
+
+    def _ask_slow_meters(self) -> None:
+        for source in () if self._meters.outstanding else self._host.slow_sources:
+            self._meters.submit(source.read, partial(self._host.take_slow, source.name))
+
+    def _cut_host(self, seen: Observation | None, border_ms: int | None = None) -> None:
+        if not self._host.measures:
+            return
+        if seen is not None:
+            self._host.note_gpus(self._keeper.devices, self._keeper.energies(seen))
+        self._host.cut(border_ms)
 
     def _plan_border(self) -> None:
         now_ms = time.time_ns() // 1_000_000
@@ -173,8 +193,12 @@ class Daemon:
 
     def _border(self, border_ms: int) -> None:
         if time.time_ns() // 1_000_000 >= border_ms:
-            self._visit(lambda seen: self._keeper.border(seen, border_ms), with_utils=True)
+            self._visit(partial(self._at_border, border_ms), with_utils=True)
         self._plan_border()
+
+    def _at_border(self, border_ms: int, seen: Observation) -> None:
+        self._keeper.border(seen, border_ms)
+        self._cut_host(seen, border_ms)
 
     # -- hooks ---------------------------------------------------------------------------------
 
@@ -189,7 +213,9 @@ class Daemon:
             self._on_hook(request, reply)
         else:
             health = {"health": self._health.status()} if self._health else {}
-            reply(encode_answer(ok=True, **self._keeper.status(), **health))
+            status = self._keeper.status()
+            status["faults"] = {**status["faults"], **self._host.faults}
+            reply(encode_answer(ok=True, **status, **health))
 
     def _on_hook(self, request: HookRequest, reply: Reply) -> None:
         """Answer when the devices were read, or without them at the deadline."""
@@ -205,6 +231,7 @@ class Daemon:
         def answer_first(seen: Observation | None) -> None:
             job_id = job_id_of(request) or 0
             devices = self._keeper.devices_of(job_id)
+            self._cut_host(seen)
             durable = self._keeper.hook(request, seen)
             answered.append(devices | self._keeper.devices_of(job_id))
             # Not written: the hook had better leave its message in the inbox too.

@@ -145,6 +145,7 @@ class Keeper:
         """Cut all windows at a wall-clock border."""
         self._learn(seen)
         self._note(seen)
+        self._drain()  # else who came or went before now would be charged with the others' part
         self._cut(seen, self.watched, border_ms=border_ms)
 
     def hook(self, request: HookRequest, seen: Observation | None) -> bool:
@@ -161,7 +162,11 @@ class Keeper:
     def late(self, seen: Observation, devices: Collection[str]) -> None:
         """Cut the windows that a hook left open because the devices were slow."""
         self._learn(seen)
-        self._cut(seen, devices)
+        self._cut(seen, self._drain() | {*devices})
+
+    def energies(self, seen: Observation) -> dict[str, int | None]:
+        """Return what each device used so far in mJ, by the observation."""
+        return {uuid: reading.energy_mj for uuid, reading in self._readings(seen).items()}
 
     def devices_of(self, job_id: int) -> set[str]:
         """Return the devices that a job holds, or held since their last reading."""
@@ -349,8 +354,15 @@ class Keeper:
         entries: list[Entry] = []
         for uuid in sorted(devices):
             if uuid in readings:
+                self._note_clock(readings[uuid])
                 entries += self._closed(_snapped(readings[uuid], border_ms))
         return entries
+
+    def _note_clock(self, reading: Reading) -> None:
+        """A clock that was set back leaves a stretch that no window can tell apart: as a gap."""
+        before = self._journal.state.baselines.get(reading.device)
+        if before is not None and reading.t_ms < before.t_ms:
+            self._resumed.add(reading.device)
 
     def _closed(self, reading: Reading) -> list[Entry]:
         return close_windows(

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The agent as a process: `python -P -m fairwatt.accounting.agent.main VERSION [-v]`.
+"""The agent as a process: `python -P -m fairwatt.accounting.agent.main VERSION [-v] [--host=…]`.
 
 `fairwatt agent` becomes this program, which does not load what only the command line needs: on
 every GPU node that is several MB.
@@ -9,12 +9,18 @@ from __future__ import annotations
 
 import sys
 import time
+from collections.abc import Sequence
 from functools import partial
 
 from fairwatt.accounting.agent.asker import job_text
 from fairwatt.accounting.agent.daemon import Daemon
 from fairwatt.accounting.agent.dcgm_activity import DcgmActivity
 from fairwatt.accounting.agent.health import HealthSettings, health_settings
+from fairwatt.accounting.agent.host.cgroup import Cgroups
+from fairwatt.accounting.agent.host.keeper import HostKeeper
+from fairwatt.accounting.agent.host.places import made
+from fairwatt.accounting.agent.host.source import HostSource
+from fairwatt.accounting.agent.host.topology import read_topology
 from fairwatt.accounting.agent.inbox import Inbox
 from fairwatt.accounting.agent.journal import Journal
 from fairwatt.accounting.agent.keeper import Keeper
@@ -37,15 +43,15 @@ def main(argv: list[str]) -> int:
     version, *options = argv
     logs.setup(verbose="-v" in options)
     try:
-        run(version)
+        run(version, [option for option in options if option.startswith("--host=")])
     except FairwattError as error:
         sys.stderr.write(f"fairwatt: {error}\n")
         return 1
     return 0
 
 
-def run(version: str) -> None:
-    """Run the agent until it is stopped.
+def run(version: str, hosts: Sequence[str] = ()) -> None:
+    """Run the agent until it is stopped; `hosts` say where its host sources are made.
 
     Raises:
         FairwattError: a setting is wrong, or its socket or folders cannot be used.
@@ -53,7 +59,8 @@ def run(version: str) -> None:
     known = config.load(config.find())
     settings = agent_settings(known)
     try:
-        _daemon(settings, version, health_settings(known, settings.node)).run()
+        health = health_settings(known, settings.node)
+        _daemon(settings, version, health, made(hosts, known)).run()
     except OSError as error:
         raise SpoolError(
             f"cannot be used: {error.strerror}",
@@ -62,14 +69,30 @@ def run(version: str) -> None:
         ) from error
 
 
-def _daemon(settings: AgentSettings, version: str, health: HealthSettings | None) -> Daemon:
+def _daemon(
+    settings: AgentSettings,
+    version: str,
+    health: HealthSettings | None,
+    sources: Sequence[HostSource],
+) -> Daemon:
     origin = Origin(settings.node, read_boot_id(settings.proc_root))
     catalogue = load_catalogue(settings.catalogue_dir)
     Inbox(settings.inbox_dir).prepare()
     now_ms = time.time_ns() // 1_000_000
     journal = Journal(settings.spool_dir / "journal", first_seq=now_ms)
     keeper = Keeper(settings, journal, origin, catalogue, version=version)
-    keeper.resume(read_boot_ms(settings.proc_root) or now_ms)
+    host = HostKeeper(
+        origin,
+        journal,
+        sources,
+        Cgroups(settings.sys_root / "fs" / "cgroup", settings.node).look,
+        read_topology(settings.sys_root, settings.proc_root),
+        idle_mw=settings.idle_mw,
+        has_gpus=settings.node_power_has_gpus,
+    )
+    boot_ms = read_boot_ms(settings.proc_root) or now_ms
+    host.resume(boot_ms)
+    keeper.resume(boot_ms)
 
     def send(body: bytes) -> Answer:
         return post_events(
@@ -85,7 +108,7 @@ def _daemon(settings: AgentSettings, version: str, health: HealthSettings | None
         dcgm=DcgmActivity(settings.dcgm_place) if settings.dcgm_place else None,
     )
     slurm = CliBackend(str(settings.slurm_conf) if settings.slurm_conf.exists() else None)
-    return Daemon(settings, source, journal, keeper, send, partial(job_text, slurm), health)
+    return Daemon(settings, source, journal, keeper, host, send, partial(job_text, slurm), health)
 
 
 if __name__ == "__main__":

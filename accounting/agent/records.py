@@ -7,9 +7,18 @@ from typing import Literal
 
 import msgspec
 
-from fairwatt.core.events import DeviceHold, Event
+from fairwatt.core.events import DeviceHold, Event, RunStarted
 
-__all__ = ["Entry", "Method", "Origin", "Reading", "TimedHold"]
+__all__ = [
+    "EndedRun",
+    "Entry",
+    "HostMark",
+    "Method",
+    "Origin",
+    "Reading",
+    "TimedHold",
+    "UseMark",
+]
 
 Method = Literal["counter", "integrated", "none"]
 """Where an energy comes from: NVML's counter, integrated power samples, or nowhere."""
@@ -42,11 +51,46 @@ class TimedHold(msgspec.Struct, frozen=True, kw_only=True):
     until_ms: int | None = None
 
 
+class EndedRun(msgspec.Struct, frozen=True, kw_only=True):
+    """A run that ended since the host's last windows: they owe it a part."""
+
+    run: RunStarted
+    until_ms: int
+
+
+class HostMark(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """A part of the host at the end of its last window; its counter in µJ, None: not known.
+
+    `rest_uj` < 1000 is what was read but not counted yet; `idle_mw` the least that the part was
+    seen to draw while no job ran.
+    """
+
+    device: str
+    t_ms: int
+    energy_uj: int | None
+    method: str
+    boot_id: str
+    rest_uj: int = 0
+    idle_mw: int | None = None
+
+
+class UseMark(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """CPU time in µs at the end of the last windows: of (job, run start), all jobs, the system."""
+
+    t_ms: int
+    runs: tuple[tuple[int, int, int], ...] = ()
+    all_jobs_us: int | None = None
+    system_us: int | None = None
+
+
 class Entry(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """One journal line: an event for the collector, a device's new baseline, or both at once.
 
-    A closed window carries the reading it ended with: one line, so neither is ever alone.
+    A closed window carries the reading it ended with: one line, so neither is ever alone. For a
+    part of the host that is `host`; with the last of them comes `uses`.
     """
 
     event: Event | None = None
     reading: Reading | None = None
+    host: HostMark | None = None
+    uses: UseMark | None = None

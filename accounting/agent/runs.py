@@ -8,6 +8,7 @@ from fractions import Fraction
 
 import msgspec
 
+from fairwatt.accounting.agent.host.cpus import allocated_cpus
 from fairwatt.accounting.agent.records import Entry, Origin, TimedHold
 from fairwatt.accounting.agent.requests import HookRequest, job_id_of, whole_number
 from fairwatt.accounting.agent.state import State
@@ -49,6 +50,7 @@ def starting(
         account=_text(request, "SLURM_JOB_ACCOUNT"),
         holds=tuple(holds),
         mapped_by=mapped_by,
+        ncpus=allocated_cpus(request.env, origin.node),
     )
     return [*closed, *claimed, Entry(event=event)]
 

@@ -4,16 +4,20 @@
 from __future__ import annotations
 
 import os
+import re
 import socket
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from fairwatt.accounting.agent.dcgm_activity import dcgm_place
 from fairwatt.core.config import Config
+from fairwatt.core.errors import ConfigError
 from fairwatt.core.http_get import HttpPlace
 
-__all__ = ["AgentSettings", "agent_settings"]
+__all__ = ["AgentSettings", "agent_settings", "idle_powers"]
+
+_IDLE = re.compile(r"(cpu|dram)=(\d{1,4}(?:\.\d{1,3})?)")
 
 
 @dataclass(frozen=True)
@@ -35,6 +39,9 @@ class AgentSettings:
     window_ms: int
     ship_s: float
     dcgm_job_dir: Path | None = None
+    sys_root: Path = Path("/sys")
+    idle_mw: Mapping[str, int] = field(default_factory=dict)
+    node_power_has_gpus: bool = True
     process_utilisation: bool = False
     dcgm_place: HttpPlace | None = None
     hook: Mapping[str, str] = field(default_factory=dict)
@@ -68,8 +75,31 @@ def agent_settings(config: Config) -> AgentSettings:
         dcgm_job_dir=Path(config["agent.dcgm_job_dir"]) if config["agent.dcgm_job_dir"] else None,
         process_utilisation=config["agent.process_utilisation"],
         dcgm_place=dcgm_place(config["agent.dcgm_url"]),
+        sys_root=Path(config["agent.sys_root"]),
+        idle_mw=idle_powers(config["agent.host_idle_w"]),
+        node_power_has_gpus=config["agent.node_power_has_gpus"],
         hook={
             "clean": "yes" if config["epilog.clean"] else "no",
             "temp": config["epilog.temp_dir"],
         },
     )
+
+
+def idle_powers(items: Sequence[str]) -> dict[str, int]:
+    """Return idle powers in mW by kind from texts such as `cpu=45`.
+
+    Raises:
+        ConfigError: one is no such text.
+    """
+    powers = {}
+    for item in items:
+        match = _IDLE.fullmatch(item)
+        if match is None:
+            raise ConfigError(
+                "not an idle power",
+                place="agent.host_idle_w",
+                value=item,
+                remedy='give watts of a package and of its DRAM, as ["cpu=45", "dram=6"]',
+            )
+        powers[match.group(1)] = round(1000 * float(match.group(2)))
+    return powers

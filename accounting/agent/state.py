@@ -7,7 +7,14 @@ from collections.abc import Iterable, Sequence
 
 import msgspec
 
-from fairwatt.accounting.agent.records import Entry, Reading, TimedHold
+from fairwatt.accounting.agent.records import (
+    EndedRun,
+    Entry,
+    HostMark,
+    Reading,
+    TimedHold,
+    UseMark,
+)
 from fairwatt.core.events import Event, RunEnded, RunStarted
 
 __all__ = ["State", "apply", "numbered"]
@@ -17,13 +24,20 @@ REMEMBERED_RUNS = 1024
 
 
 class State(msgspec.Struct, kw_only=True):
-    """What must survive a crash; `runs` are open, `ended` the latest (job_id, start_ms) closed."""
+    """What must survive a crash; `runs` are open, `ended` the latest (job_id, start_ms) closed.
+
+    `host` are the parts of the host by device, `host_ended` the runs that their next windows owe
+    something to.
+    """
 
     next_seq: int = 0
     runs: list[RunStarted] = []
     holds: list[TimedHold] = []
     baselines: dict[str, Reading] = {}
     ended: list[tuple[int, int]] = []
+    host: dict[str, HostMark] = {}
+    host_ended: list[EndedRun] = []
+    uses: UseMark | None = None
 
     def knows(self, job_id: int, start_ms: int) -> bool:
         """Say whether this very run was already opened, or opened and closed."""
@@ -42,7 +56,7 @@ def numbered(entries: Iterable[Entry], first_seq: int) -> list[Entry]:
     for entry in entries:
         if entry.event is not None:
             event = msgspec.structs.replace(entry.event, seq=first_seq)
-            entry = Entry(event=event, reading=entry.reading)
+            entry = msgspec.structs.replace(entry, event=event)
             first_seq += 1
         result.append(entry)
     return result
@@ -55,6 +69,10 @@ def apply(state: State, entries: Sequence[Entry]) -> None:
             _apply_event(state, entry.event)
         if entry.reading is not None:
             _apply_reading(state, entry.reading)
+        if entry.host is not None:
+            state.host[entry.host.device] = entry.host
+        if entry.uses is not None:
+            _apply_uses(state, entry.uses)
 
 
 def _apply_event(state: State, event: Event) -> None:
@@ -80,6 +98,10 @@ def _open(state: State, run: RunStarted) -> None:
 
 def _close(state: State, end: RunEnded) -> None:
     key = (end.job_id, end.run_start_ms)
+    if state.uses is not None and state.uses.t_ms < end.t_ms:
+        closed = [run for run in state.runs if (run.job_id, run.t_ms) == key]
+        state.host_ended += [EndedRun(run=run, until_ms=end.t_ms) for run in closed]
+        state.host_ended = state.host_ended[-REMEMBERED_RUNS:]
     state.runs = [run for run in state.runs if (run.job_id, run.t_ms) != key]
     state.holds = [
         msgspec.structs.replace(timed, until_ms=end.t_ms)
@@ -99,3 +121,8 @@ def _apply_reading(state: State, reading: Reading) -> None:
         or timed.until_ms is None
         or timed.until_ms > reading.t_ms
     ]
+
+
+def _apply_uses(state: State, uses: UseMark) -> None:
+    state.uses = uses
+    state.host_ended = [ended for ended in state.host_ended if ended.until_ms > uses.t_ms]

@@ -1,0 +1,150 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Adds up what each part of the host used since its last window, reading by reading."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from fairwatt.accounting.agent.host.source import Reading
+from fairwatt.accounting.ledger_host import host_delta
+from fairwatt.core.events import Flag
+
+__all__ = ["HostMeter", "Metered"]
+
+STALE_MS = 60_000
+"""Beyond this a power says nothing about the time since."""
+LEAST_IDLE_MS = 5_000
+"""A shorter look may catch a moment's peak or dip."""
+_NONE = Flag(0)
+_log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class Metered:
+    """What a part used since its last window in µJ (None: not known), and its counter now."""
+
+    energy_uj: int | None
+    flags: Flag
+    counter_uj: int | None
+    method: str
+    idle_mw: int | None
+
+
+@dataclass(slots=True)
+class _Part:
+    method: str
+    t_ms: int
+    counter_uj: int | None = None
+    power_mw: int | None = None
+    sum_uj: int | None = None
+    flags: Flag = _NONE
+    lost: bool = False
+    idle_mw: int | None = None
+
+
+class HostMeter:
+    """The parts by name; each is taken from the first source that gave it."""
+
+    def __init__(self) -> None:
+        self.faults: dict[str, str] = {}
+        self._parts: dict[str, _Part] = {}
+
+    @property
+    def parts(self) -> list[str]:
+        """Return the names of the parts that were read at least once."""
+        return sorted(self._parts)
+
+    def resume(
+        self, part: str, method: str, t_ms: int, counter_uj: int | None, idle_mw: int | None
+    ) -> None:
+        """Take up a part where its last window ended; `counter_uj` None: its next is unknown."""
+        known = None if counter_uj is None else 0
+        resumed = _Part(method, t_ms, counter_uj, sum_uj=known, idle_mw=idle_mw, lost=True)
+        self._parts[part] = resumed
+
+    def take(self, source: str, readings: Iterable[Reading], *, unused: bool) -> None:
+        """Take all readings of one source; `unused`: no job ran since the ones before."""
+        told = {reading.part: reading for reading in readings}
+        for name, reading in told.items():
+            part = self._parts.get(name)
+            if reading.fault is not None:
+                self._note_fault(f"{source} {name}", reading.fault)
+                if part is not None and part.method == source:
+                    part.lost = True
+                continue
+            self._note_fault(f"{source} {name}", None)
+            if part is None:
+                part = self._parts[name] = _Part(source, reading.t_ms)
+            if part.method == source:
+                _step(part, reading, unused)
+        for name, part in self._parts.items():
+            if part.method == source and name not in told:
+                part.lost = True
+
+    def close(self, name: str, t_ms: int) -> Metered:
+        """Return what a part used until `t_ms`, and begin to add up anew."""
+        part = self._parts[name]
+        if part.power_mw is not None:
+            _hold_power(part, t_ms)
+        flags = part.flags | (Flag.LOST if part.lost else _NONE)
+        energy_uj = None if part.lost else part.sum_uj
+        if part.lost:
+            part.counter_uj = part.power_mw = None
+        known = part.counter_uj is not None or part.power_mw is not None
+        part.sum_uj, part.flags = (0 if known else None), _NONE
+        return Metered(energy_uj, flags, part.counter_uj, part.method, part.idle_mw)
+
+    def _note_fault(self, place: str, fault: str | None) -> None:
+        """Log a fault when it appears and when it is over, not at every look."""
+        before = self.faults.pop(place, None)
+        if fault is not None:
+            self.faults[place] = fault
+        if fault is not None and before is None:
+            _log.warning("%s: %s; its energy is unknown until it answers", place, fault)
+        elif fault is None and before is not None:
+            _log.warning("%s answers again", place)
+
+
+def _step(part: _Part, reading: Reading, unused: bool) -> None:
+    if reading.energy_uj is not None:
+        _count(part, reading, unused)
+    elif reading.power_mw is not None:
+        _hold_power(part, reading.t_ms)
+        part.flags |= Flag.INTEGRATED
+        part.power_mw = reading.power_mw
+        _note_idle(part, reading.power_mw, unused)
+    part.t_ms = max(part.t_ms, reading.t_ms)
+    part.lost = False
+
+
+def _count(part: _Part, reading: Reading, unused: bool) -> None:
+    before_uj, part.counter_uj = part.counter_uj, reading.energy_uj
+    dt_ms = reading.t_ms - part.t_ms
+    if before_uj is None or reading.energy_uj is None:
+        return
+    delta = host_delta(before_uj, reading.energy_uj, dt_ms, reading.wrap_uj, reading.max_mw)
+    part.flags |= delta.flags
+    if delta.energy_uj is None:
+        part.sum_uj = None
+    elif part.sum_uj is not None:
+        part.sum_uj += delta.energy_uj
+    if delta.energy_uj is not None and dt_ms >= LEAST_IDLE_MS:
+        _note_idle(part, delta.energy_uj // dt_ms, unused)
+
+
+def _hold_power(part: _Part, t_ms: int) -> None:
+    """Count the last power until `t_ms`."""
+    dt_ms = t_ms - part.t_ms
+    if part.power_mw is None or dt_ms > STALE_MS:
+        part.sum_uj = None
+        part.flags |= Flag.LOST if part.power_mw is not None else _NONE
+    elif part.sum_uj is not None and dt_ms > 0:
+        part.sum_uj += part.power_mw * dt_ms
+    part.t_ms = max(part.t_ms, t_ms)
+
+
+def _note_idle(part: _Part, power_mw: int, unused: bool) -> None:
+    if unused and (part.idle_mw is None or power_mw < part.idle_mw):
+        part.idle_mw = power_mw
