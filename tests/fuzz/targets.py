@@ -35,7 +35,7 @@ from tests.fuzz.requests import (
 )
 from tests.fuzz.source import Source
 from tests.unit.slurm_plugins.campus import POLICY
-from tests.unit.slurm_plugins.far_end import real
+from tests.unit.slurm_plugins.far_end import forged, real
 
 __all__ = ["TARGETS"]
 
@@ -74,7 +74,10 @@ def decisions(source: Source) -> None:
 
 
 def hook(source: Source) -> None:
-    """After the hook a job is edited as policyd said, or not at all; nothing raises."""
+    """After the hook a job is edited as policyd said, or not at all; nothing raises.
+
+    An equal job after it, which the hook may judge by itself, has the same outcome.
+    """
     lua, release = source.pick(LUAS), source.pick(sorted(RELEASES))
     script, wire = _hook(lua, release)
     wire.now += 100.0  # past every pause of the breaker
@@ -97,6 +100,9 @@ def hook(source: Source) -> None:
     assert not fields or out.accepted
     if gpus and wire.fault is None:
         assert wire.lines or out.said, (job, out)
+    wire.fault = wire.raw = None
+    asked, equal = (script.submit({**job, "__failing__": failing}, environment) for _ in "12")
+    assert (asked.fields, asked.said, asked.code) == (equal.fields, equal.said, equal.code), job
 
 
 TARGETS: Mapping[str, Callable[[Source], None]] = {
@@ -123,7 +129,7 @@ def _rows(text: str) -> object:
 
 @functools.cache
 def _hook(lua: str, release: str) -> tuple[Hook, Wire]:
-    wire = Wire(answer=real)
+    wire = Wire(answer=forged(keep={"s": 30, "ref": 1}))
     with tempfile.TemporaryDirectory() as folder:
         return Hook(Path(folder), wire, lua=lua, release=release), wire
 
