@@ -7,6 +7,7 @@ import msgspec
 import pytest
 
 from fairwatt.accounting.agent.nvml import NvmlSource
+from fairwatt.accounting.agent.process_use import ProcessMeter
 from fairwatt.core.catalogue import load_catalogue
 from fairwatt.core.events import AgentStarted, decode_event, encode_event
 from tests.fakes.loaded import build_library, loaded_nvml, missing_tools
@@ -59,3 +60,37 @@ def test_on_the_wire_only_a_module_is_told(fake, source) -> None:
     line = encode_event(started)
     assert [d.get("module_energy") for d in msgspec.json.decode(line)["devices"]] == [True, None]
     assert decode_event(line) == started
+
+
+def test_e23_a_board_without_a_counter_tells_its_power(fake, source) -> None:
+    """E23: a P100 (Pascal) offers no energy; its power is read instead of taking 0 for it."""
+    fake.add_gpu(0, BOARD, 0, "Tesla P100-PCIE-16GB", 16_280, "pascal")
+    fake.set_power(BOARD, 180_000)
+    source.devices()
+    (sample,) = source.read([BOARD])
+    assert (sample.energy_mj, sample.fault) == (None, None)
+    assert sample.power_mw is not None
+
+
+def test_power_is_read_beside_the_counter_with_the_extras_alone(fake, source) -> None:
+    fake.add_gpu(0, BOARD, 0, "NVIDIA A100-SXM4-40GB", 40_960, "ga100", idle_mw=55_000)
+    source.devices()
+    (sample,) = source.read([BOARD])
+    assert (sample.power_mw, sample.energy_mj is None) == (None, False)
+    assert source.extras([BOARD, "GPU-unknown"], ()).powers == {BOARD: 55_000}
+    fake.unsupport("power")
+    assert source.extras([BOARD], ()).powers == {}
+    fake.lose(BOARD)
+    assert source.extras([BOARD], [BOARD]).powers == {}
+
+
+def test_processes_are_asked_of_shared_boards_alone_and_only_if_wished(fake, tmp_path) -> None:
+    fake.add_gpu(0, BOARD, 0, "NVIDIA A100-SXM4-40GB", 40_960, "ga100")
+    with loaded_nvml(fake.path):
+        plain = NvmlSource("n1", load_catalogue())
+        asking = NvmlSource("n1", load_catalogue(), processes=ProcessMeter(tmp_path))
+        for source in (plain, asking):
+            source.devices()
+        assert plain.extras([BOARD], [BOARD]).jobs == {}
+        assert asking.extras([BOARD], ()).jobs == {}
+        assert asking.extras([BOARD], [BOARD]).jobs == {BOARD: {}}
