@@ -20,6 +20,7 @@ from fairwatt.accounting.days import hour_floor
 from fairwatt.accounting.failslow_store import judge_pace
 from fairwatt.accounting.pieces import NodeRun
 from fairwatt.accounting.runs import mark_days
+from fairwatt.accounting.settle_host import HOST_UNKNOWN, write_host_hours
 from fairwatt.accounting.store import transaction
 
 __all__ = ["EDGE_S", "best_run", "settle"]
@@ -135,9 +136,7 @@ def _unsettled(connection: sqlite3.Connection) -> list[_News]:
     return [_News((node, job_id, start_ms), from_ms) for node, job_id, start_ms, from_ms in rows]
 
 
-def _join(
-    connection: sqlite3.Connection, news: _News, cluster: str
-) -> Iterator[tuple[int, int]]:
+def _join(connection: sqlite3.Connection, news: _News, cluster: str) -> Iterator[tuple[int, int]]:
     """Set the run of a node's run; yield the runs whose sums this touches, and since when."""
     known = connection.execute(
         "SELECT run_id, restart_cnt, sluid FROM node_run"
@@ -174,9 +173,7 @@ def _find_run(
     return exact[0] if exact else best_run([row[:4] for row in rows], start_ms / 1000, restart_cnt)
 
 
-def _recompute(
-    connection: sqlite3.Connection, run_id: int, from_ms: int, zone: ZoneInfo
-) -> None:
+def _recompute(connection: sqlite3.Connection, run_id: int, from_ms: int, zone: ZoneInfo) -> None:
     """Write run_energy of one run anew, and its run_hour since `from_ms`; mark changed days."""
     node_runs: list[NodeRun] = connection.execute(
         "SELECT node, job_id, start_ms FROM node_run WHERE run_id = ?", (run_id,)
@@ -184,6 +181,7 @@ def _recompute(
     _write_energy(connection, run_id, node_runs)
     from_ts = hour_floor(from_ms // 1000, zone) if from_ms else 0
     _write_hours(connection, run_id, node_runs, from_ts, zone)
+    write_host_hours(connection, run_id, node_runs, from_ts, zone)
     judge_pace(connection, run_id, node_runs, from_ms)
 
 
@@ -195,8 +193,9 @@ def _write_energy(
     for node_run in node_runs:
         for device, *amounts in connection.execute(_SUMS, node_run):
             _add(sums[device], *amounts)
-        for device, flags, method in connection.execute(_UNKNOWN, node_run):
-            _add(sums[device], flags, method)
+        for query in (_UNKNOWN, HOST_UNKNOWN):
+            for device, flags, method in connection.execute(query, node_run):
+                _add(sums[device], flags, method)
         for (device,) in connection.execute(_HELD, node_run):
             held[device] = node_run[0]
             sums[device].flags |= 0
@@ -228,7 +227,9 @@ _UNKNOWN = (
 )
 _HOURS = (
     "SELECT hour_ts, sum(idle_mj), sum(active_mj), sum(measured_ms), sum(util_ms),"
-    f" sum(busy_permille_ms) FROM run_cell{_OF_RUN} AND hour_ts >= ? GROUP BY hour_ts"
+    f" sum(busy_permille_ms) FROM run_cell{_OF_RUN} AND hour_ts >= ?"
+    " AND NOT EXISTS (SELECT 1 FROM device d WHERE d.device_uuid = run_cell.device_uuid"
+    " AND d.kind <> 'gpu') GROUP BY hour_ts"
 )
 
 
