@@ -24,6 +24,7 @@ class Setting:
 
 
 HERE = ("detect", "yes", "no")
+IDLE_POLICIES = ("reserved", "active", "none")
 SLURM_BACKENDS = ("auto", "cli", "pyslurm")
 
 SETTINGS: tuple[Setting, ...] = (
@@ -164,7 +165,7 @@ SETTINGS: tuple[Setting, ...] = (
         "agent.bmc_period_s",
         float,
         30.0,
-        "Seconds between two questions to the BMC (ipmi, redfish), which answers slowly.",
+        "Seconds between two questions to the BMC (ipmi, redfish), which answers slowly; at most 45.",
     ),
     Setting("agent.bmc_timeout_s", float, 10.0, "How long the BMC may take to answer."),
     Setting(
@@ -454,6 +455,34 @@ SETTINGS: tuple[Setting, ...] = (
     Setting("carbon.pue", float, 1.3, "Power usage effectiveness of the machine room."),
     Setting(
         "carbon.factors_file", str, "", "CSV of factors; empty: the file that comes with fairwatt."
+    ),
+    Setting(
+        "report.idle_policy",
+        str,
+        "reserved",
+        "Who gets what held GPUs draw without work: who reserved them (reserved), who works on the board (active), or an owner of its own (none).",
+        IDLE_POLICIES,
+    ),
+    Setting("waste.shortest_s", int, 300, "Runs shorter than so many seconds have no class."),
+    Setting("waste.idle_percent", int, 5, "A GPU that is busy for less of the time is idle."),
+    Setting(
+        "waste.busy_percent", int, 50, "GPUs that are busy for so much of the time are used well."
+    ),
+    Setting(
+        "waste.cpu_full_percent",
+        int,
+        85,
+        "Cores that are busy for so much of the time are what GPUs wait for.",
+    ),
+    Setting(
+        "waste.low_percent", int, 10, "Cores or time used for less were asked far above use."
+    ),
+    Setting("waste.low_memory_percent", int, 25, "Memory used for less was asked far above use."),
+    Setting(
+        "waste.largest_slowdown",
+        float,
+        2.0,
+        "A smaller GPU is advised where a run would take at worst so many times as long.",
     ),
     Setting("dashboard.listen", str, "127.0.0.1:8080", "Address and port of the dashboard."),
     Setting(

@@ -15,6 +15,8 @@ __all__ = ["MOST_W", "BmcSource", "plausible_mw"]
 MOST_W = 100_000
 """No node draws more; some BMCs say 65,535 W for "not known", which is ruled out by itself."""
 _UNKNOWN_W = (0, 65_535)
+LONGEST_PERIOD_S = 45.0
+"""Beyond a minute the meter takes the last power for too old."""
 
 
 def plausible_mw(watts: float) -> int | None:
@@ -49,7 +51,7 @@ class BmcSource:
     ) -> None:
         self.name = name
         self._ask = ask
-        self._period_s = period_s
+        self._period_s = min(LONGEST_PERIOD_S, period_s)
         self._clock = clock
         self._last: Reading | None = None
         self._due = float("-inf")
