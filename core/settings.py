@@ -169,12 +169,6 @@ SETTINGS: tuple[Setting, ...] = (
     ),
     Setting("agent.bmc_timeout_s", float, 10.0, "How long the BMC may take to answer."),
     Setting(
-        "agent.bmc_includes_gpus",
-        bool,
-        True,
-        "Whether what ipmi, redfish or pm_counters say of the node includes its GPUs; some BMCs leave them out.",
-    ),
-    Setting(
         "agent.ipmi_command",
         list,
         ["ipmi-dcmi", "--get-system-power-statistics"],

@@ -169,6 +169,10 @@ class Conditions:
         }
         self._set_given(gpu_uuid, **limits)
 
+    def set_power_sensor(self, gpu_uuid: str, shown_permille: int | None) -> None:
+        """Let the power sensor show so much of what the counter counts; None: all of it."""
+        self.set_condition(gpu_uuid, "power.shown-permille", shown_permille)
+
     # --- the rest ----------------------------------------------------------------------------
     def set_temperatures(
         self,

@@ -53,6 +53,7 @@ static const char *const NAMES[CONDITION_COUNT] = {
     [POWER_MIN] = "power.min",
     [POWER_MAX] = "power.max",
     [POWER_ENFORCED] = "power.enforced",
+    [POWER_SHOWN] = "power.shown-permille",
     [MEMORY_HELD] = "memory.held",
 };
 static const char *const LINK_ERROR_NAMES[LINK_ERRORS] = {
@@ -136,6 +137,7 @@ static int64_t healthy(const struct device *gpu, enum condition what, int64_t t_
     case POWER_LIMIT: return condition(gpu, POWER_DEFAULT, t_ms);
     case POWER_DEFAULT: case POWER_MAX: return gpu->max_mw;
     case POWER_MIN: return gpu->max_mw / 4;
+    case POWER_SHOWN: return 1000; /* the sensor shows what the counter counts */
     case POWER_ENFORCED: return condition(gpu, POWER_LIMIT, t_ms);
     case REASONS: case CLOCK_SM: case CLOCK_MEMORY: case CLOCK_VIDEO: case CLOCK_MAX_SM:
     case CLOCK_MAX_MEMORY: case CLOCK_MAX_VIDEO: case PCIE_GENERATION: case PCIE_WIDTH:

@@ -30,12 +30,24 @@ static int64_t board_power_mw(const struct device *gpu, int64_t t_ms)
     return power;
 }
 
+/* A sensor may contradict the counter, as it does on some consumer cards. */
+static int64_t shown(const struct call *call, int64_t power_mw)
+{
+    return power_mw * condition(call->device, POWER_SHOWN, call->step_ms) / 1000;
+}
+
+static int64_t momentary_power_mw(const struct call *call)
+{
+    return shown(call, board_power_mw(call->device, call->step_ms));
+}
+
 static int64_t average_power_mw(const struct call *call)
 {
     int64_t from_ms = at_least(call->step_ms - AVERAGE_MS, call->device->start_ms);
     if (call->step_ms <= from_ms)
-        return board_power_mw(call->device, call->step_ms);
-    return board_area_uj(call->device, from_ms, call->step_ms) / (call->step_ms - from_ms);
+        return momentary_power_mw(call);
+    int64_t area_uj = board_area_uj(call->device, from_ms, call->step_ms);
+    return shown(call, area_uj / (call->step_ms - from_ms));
 }
 
 /* mJ since the driver's last load or the GPU's last reset, up to the start of this 100 ms step. */
@@ -68,7 +80,7 @@ EXPORT nvmlReturn_t nvmlDeviceGetPowerUsage(nvmlDevice_t handle, unsigned *power
     if (ret == NVML_SUCCESS)
         *power_mw = (unsigned)(call.device->arch->average_power
                                    ? average_power_mw(&call)
-                                   : board_power_mw(call.device, call.step_ms));
+                                   : momentary_power_mw(&call));
     return call_end(&call, ret);
 }
 
@@ -106,7 +118,7 @@ static nvmlReturn_t give_scoped(const struct call *call, nvmlFieldValue_t *field
     case NVML_FI_DEV_ENERGY:
         return give_energy(call, field);
     case NVML_FI_DEV_POWER_INSTANT:
-        return give_unsigned(field, board_power_mw(call->device, call->step_ms));
+        return give_unsigned(field, momentary_power_mw(call));
     case NVML_FI_DEV_POWER_AVERAGE:
         return call->device->arch->average_power ? give_unsigned(field, average_power_mw(call))
                                                  : NVML_ERROR_NOT_SUPPORTED;
