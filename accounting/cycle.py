@@ -8,7 +8,7 @@ import threading
 import time
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from zoneinfo import ZoneInfo
 
@@ -18,17 +18,32 @@ from fairwatt.accounting.audit_nightly import audit_if_due
 from fairwatt.accounting.carbon.factors import FactorFile, check_zone, load_factors
 from fairwatt.accounting.carbon.grid_store import store_factors
 from fairwatt.accounting.carbon.pue import store_pue
+from fairwatt.accounting.carbon.restate import restate
 from fairwatt.accounting.days import site_zone
 from fairwatt.accounting.rollup import mark_open_days, rollup
 from fairwatt.accounting.settle import settle
 from fairwatt.accounting.slurmdb import SlurmDb
 from fairwatt.accounting.store import open_store, transaction
 from fairwatt.accounting.sync import AccountingSource, Imported, last_import_ts, sync
+from fairwatt.accounting.waste import Limits
+from fairwatt.accounting.waste_settings import limits_of
+from fairwatt.accounting.waste_store import judge_runs
 from fairwatt.core.catalogue import Catalogue, load_catalogue
 from fairwatt.core.config import Config
 from fairwatt.core.errors import CommandError, FairwattError
 
-__all__ = ["Repeater", "Site", "import_and_refresh", "prepare_store", "refresh", "site_of"]
+__all__ = [
+    "Repeater",
+    "Site",
+    "import_and_refresh",
+    "pause_s",
+    "prepare_store",
+    "refresh",
+    "site_of",
+]
+
+GATHER_S = 1.0
+PAUSE_TIMES = 4
 
 _log = logging.getLogger(__name__)
 
@@ -46,6 +61,7 @@ class Site:
     catalogue: Catalogue
     slurm_conf: str
     overlap_s: int
+    limits: Limits = field(default_factory=Limits)
     audit_days: int = 0
     audit_hour: int = 0
 
@@ -69,6 +85,7 @@ def site_of(config: Config) -> Site:
         catalogue=load_catalogue(config["site.catalogue_dir"] or None),
         slurm_conf=config["site.slurm_conf"],
         overlap_s=config["collector.sync_overlap_s"],
+        limits=limits_of(config),
         audit_days=config["collector.audit_days"],
         audit_hour=config["collector.audit_hour"],
     )
@@ -95,10 +112,12 @@ def refresh(db: Database, site: Site, lock: AbstractContextManager[object] | Non
     """
     with lock or nullcontext():
         settle(db, site.cluster, site.zone)
+        judge_runs(db, site.catalogue, site.limits, site.zone)
         now_ts = last_import_ts(db.conn, site.cluster) or int(time.time())
         with transaction(db) as connection:
             mark_open_days(connection, site.zone, now_ts)
-        return rollup(db, site.cluster, site.zone, site.carbon_zone, now_ts)
+        days = rollup(db, site.cluster, site.zone, site.carbon_zone, now_ts)
+        return days + restate(db, site.zone, site.carbon_zone)
 
 
 def import_and_refresh(
@@ -133,6 +152,15 @@ def import_and_refresh(
     return done
 
 
+def pause_s(took_s: float, gather_s: float = GATHER_S) -> float:
+    """Return how long to gather deliveries after a round that took so long.
+
+    At least four times as long: so no more than a fifth of the time is spent on settling, however
+    large the cluster, and deliveries have the rest.
+    """
+    return max(gather_s, PAUSE_TIMES * took_s)
+
+
 class Repeater:
     """A thread that imports every `interval_s` and settles soon after `wake`.
 
@@ -150,7 +178,7 @@ class Repeater:
         run_import: Callable[[], object],
         run_refresh: Callable[[], object],
         interval_s: float,
-        settle_s: float = 1.0,
+        settle_s: float = GATHER_S,
     ) -> None:
         self._import = run_import
         self._refresh = run_refresh
@@ -159,6 +187,7 @@ class Repeater:
         self._news = threading.Event()
         self._end = threading.Event()
         self._fault = ""
+        self._took_s = 0.0
         self._thread = threading.Thread(target=self._run, name="fairwatt-cycle", daemon=True)
 
     def start(self) -> None:
@@ -188,12 +217,16 @@ class Repeater:
     def _wait_for_news(self, due: float) -> bool:
         """Sleep until news or the next import; True after news, once its burst is over."""
         left_s = None if due == float("inf") else max(0.0, due - time.monotonic())
-        if not self._news.wait(left_s) or self._end.wait(self._settle_s):
+        if not self._news.wait(left_s):
+            return False
+        pause = min(pause_s(self._took_s, self._settle_s), max(0.0, due - time.monotonic()))
+        if self._end.wait(pause):
             return False
         self._news.clear()
         return True
 
     def _try(self, step: Callable[[], object]) -> None:
+        began = time.monotonic()
         try:
             step()
         except FairwattError as error:
@@ -205,6 +238,8 @@ class Repeater:
             if self._fault and step is self._import:
                 _log.info("accounting works again")
                 self._fault = ""
+        finally:
+            self._took_s = time.monotonic() - began
 
     def _report(self, fault: str, head: str) -> None:
         if fault != self._fault:

@@ -14,8 +14,10 @@ from sqlite_utils import Database
 from fairwatt.accounting.cells import Cells
 from fairwatt.accounting.decisions import store_decision
 from fairwatt.accounting.pieces import AND_EARLIER, UNSETTLE_FROM
+from fairwatt.accounting.prune import PrunedEvents
 from fairwatt.accounting.store import SQLITE_INTEGER_MAX, transaction
 from fairwatt.accounting.use_cells import UseCells
+from fairwatt.accounting.windows import WindowSources, moved_until_ms
 from fairwatt.core.errors import IngestError
 from fairwatt.core.events import (
     AgentStarted,
@@ -80,11 +82,11 @@ def ingest_body(
     """
     accepted = 0
     received_ts = int(time.time())
-    dirt = _Dirt(zone or _UTC)
+    dirt, pruned = _Dirt(zone or _UTC, moved_until_ms(connection)), PrunedEvents(connection)
     for number, event in enumerate(events, start=1):
         try:
             _check_times(event)
-            if _remember(connection, event, received_ts):
+            if not pruned.have(event) and _remember(connection, event, received_ts):
                 _apply(connection, event, users or {}, dirt)
                 accepted += 1
         except IngestError as error:
@@ -101,7 +103,8 @@ def ingest_body(
 class _Dirt:
     """What a body's windows add to the sums, and what they leave to be settled."""
 
-    def __init__(self, zone: ZoneInfo) -> None:
+    def __init__(self, zone: ZoneInfo, moved_until_ms: int) -> None:
+        self.moved_until_ms = moved_until_ms
         self._cells = Cells(zone)
         self._use = UseCells(zone)
         self._runs: dict[tuple[str, int, int], int] = {}
@@ -168,7 +171,7 @@ def _apply(
         case RunEnded():
             _run_ended(connection, event)
         case WindowClosed():
-            _window(connection, event)
+            _window(connection, event, dirt.moved_until_ms)
             dirt.window(event)
         case DecisionMade():
             store_decision(connection, event, users)
@@ -241,15 +244,22 @@ def _unsettle_device(connection: sqlite3.Connection, device_uuid: str) -> None:
     """What was settled before the model was known names it too, as in any other order."""
     connection.execute(
         f"{UNSETTLE_FROM} SELECT node, job_id, start_ms, 0 FROM hold WHERE device_uuid = ?"
-        " UNION SELECT DISTINCT node, job_id, run_start_ms, 0 FROM window_share"
-        f" WHERE device_uuid = ? {AND_EARLIER}",
-        (device_uuid, device_uuid),
+        f" {AND_EARLIER}",
+        (device_uuid,),
     )
-    windows = connection.execute(
-        "SELECT t0_ms, t1_ms FROM window WHERE device_uuid = ?", (device_uuid,)
-    )
-    hours = {hour_ts for window in windows for hour_ts in _hours(*window)}
-    connection.executemany(_DIRTY_HOUR, ((hour_ts,) for hour_ts in hours))
+    with WindowSources(connection) as sources:
+        for db in sources.readable(0, LAST_MS):
+            runs = db.execute(_RUNS_OF_DEVICE, (device_uuid,))
+            connection.executemany(_UNSETTLE, ((*run, 0) for run in runs.fetchall()))
+            windows = db.execute(_WINDOWS_OF_DEVICE, (device_uuid,))
+            hours = {hour_ts for window in windows for hour_ts in _hours(*window)}
+            connection.executemany(_DIRTY_HOUR, ((hour_ts,) for hour_ts in hours))
+
+
+_RUNS_OF_DEVICE = (
+    "SELECT DISTINCT node, job_id, run_start_ms FROM window_share WHERE device_uuid = ?"
+)
+_WINDOWS_OF_DEVICE = "SELECT t0_ms, t1_ms FROM window WHERE device_uuid = ?"
 
 
 def _run_started(connection: sqlite3.Connection, event: RunStarted) -> None:
@@ -287,9 +297,13 @@ def _run_ended(connection: sqlite3.Connection, event: RunEnded) -> None:
     _unsettle(connection, key)
 
 
-def _window(connection: sqlite3.Connection, event: WindowClosed) -> None:
+def _window(connection: sqlite3.Connection, event: WindowClosed, moved_until_ms: int) -> None:
     _check_conserving(event)
     _check_apart(connection, event)
+    if event.t0_ms < moved_until_ms:
+        with WindowSources(connection) as sources:
+            for month in sources.readable(event.t0_ms, event.t1_ms):
+                _check_apart(month, event)
     if event.kind != "gpu":
         _host_part(connection, event)
     connection.execute(

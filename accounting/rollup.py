@@ -16,10 +16,12 @@ from fairwatt.accounting.carbon.hours import Owner, write_hours
 from fairwatt.accounting.carbon.slots import slots_of
 from fairwatt.accounting.days import day_bounds, days_between
 from fairwatt.accounting.quality import RunFlag
+from fairwatt.accounting.rollup_host import write_host_day, write_host_month
 from fairwatt.accounting.runs import GpuPart, mark_days
 from fairwatt.accounting.settle import EDGE_S
 from fairwatt.accounting.store import bump_data_version, get_meta, set_meta, transaction
 from fairwatt.accounting.usage import HourEnergy, RolledRun, Usage, day_usage, run_end
+from fairwatt.accounting.waste_rollup import write_moved_days, write_waste_days
 
 __all__ = ["mark_open_days", "rolled_until", "rollup", "write_days", "write_months"]
 
@@ -57,6 +59,8 @@ def rollup(db: Database, cluster: str, zone: ZoneInfo, carbon_zone: str, now_ts:
             energies = write_days(connection, days, cluster, zone, grid, now_ts)
             for day, energy in energies.items():
                 write_hours(connection, *day_bounds(day, zone), cluster, energy)
+            write_waste_days(connection, days, zone, now_ts)
+            write_moved_days(connection, days, cluster, zone)
             write_months(connection, sorted({day[:7] for day in days}))
             for table in ("dirty_day", "carbon_dirty_day"):
                 sql = f"DELETE FROM {table} WHERE day = ?"  # noqa: S608 - our own names
@@ -73,7 +77,7 @@ def write_days(
     grid: Grid,
     now_ts: int,
 ) -> Energies:
-    """Write usage_daily and unallocated_daily of these days anew, in the caller's transaction.
+    """Write the daily tables of these days anew, in the caller's transaction.
 
     Where temporary tables have these names, they are written instead (`fairwatt ledger verify`).
 
@@ -88,6 +92,7 @@ def write_days(
         energies[day][owner] = usage.energy_by_slot
     for day in days:
         energies[day] |= _write_unallocated(connection, cluster, day, zone, grid)
+        energies[day] |= write_host_day(connection, cluster, day, zone, grid)
     return energies
 
 
@@ -161,7 +166,8 @@ def _touched(
 
 _RUN = (
     "SELECT run_id, cluster, coalesce(account, ''), coalesce(user, ''), state, flags,"
-    " eligible_ts, start_ts, end_ts, coalesce(suspended_s, 0), coalesce(ncpus, 0) FROM run"
+    " eligible_ts, start_ts, end_ts, coalesce(suspended_s, 0), coalesce(ncpus, 0),"
+    " (SELECT billing FROM tres WHERE tres.text = run.alloc_tres) FROM run"
 )
 
 
@@ -179,7 +185,7 @@ def _runs(
         span,
     )
     for run_id, cluster, account, user, state, flags, *facts in cursor:
-        eligible_ts, start_ts, end_ts, suspended_s, ncpus = facts
+        eligible_ts, start_ts, end_ts, suspended_s, ncpus, billing = facts
         yield (
             (cluster, account, user),
             RolledRun(
@@ -194,6 +200,7 @@ def _runs(
                 hours=_hours(connection, run_id, first_ts, last_ts),
                 util_permille=_mean_util(connection, run_id),
                 evidence_ts=_evidence(connection, run_id) if flags & RunFlag.RUNAWAY else None,
+                billing=billing,
             ),
         )
 
@@ -218,8 +225,9 @@ def _hours(
 
 def _mean_util(connection: sqlite3.Connection, run_id: int) -> int | None:
     util, weight = connection.execute(
-        "SELECT sum(util_permille * measured_s), sum(measured_s) FROM run_energy"
-        " WHERE run_id = ? AND util_permille IS NOT NULL",
+        "SELECT sum(e.util_permille * e.measured_s), sum(e.measured_s)"
+        " FROM run_energy e LEFT JOIN device d USING (device_uuid)"
+        " WHERE e.run_id = ? AND e.util_permille IS NOT NULL AND coalesce(d.kind, 'gpu') = 'gpu'",
         (run_id,),
     ).fetchone()
     return util // weight if weight else None
@@ -250,9 +258,9 @@ def _write_usage(
     connection.executemany(
         "INSERT INTO usage_daily (day, cluster, account, user, gpu_type, runs_ended, runs_failed,"
         " runs_cancelled, wait_s, waited_runs, cpu_s, device_s, gpu_milli_s, util_known_milli_s,"
-        " used_milli_s, failed_milli_s, idle_mj, active_mj, unmeasured_milli_s, co2_mg,"
+        " used_milli_s, failed_milli_s, idle_mj, active_mj, unmeasured_milli_s, billing_s, co2_mg,"
         " factor_fallback_mj, market_mg, market_unknown_mj) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?,"
-        " ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
+        " ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
         rows,
     )
 
@@ -260,7 +268,7 @@ def _write_usage(
 _SUMMED = (
     *("runs_ended", "runs_failed", "runs_cancelled", "wait_s", "waited_runs", "cpu_s"),
     *("device_s", "gpu_milli_s", "util_known_milli_s", "used_milli_s", "failed_milli_s"),
-    *("idle_mj", "active_mj", "unmeasured_milli_s", "co2_mg", "factor_fallback_mj"),
+    *("idle_mj", "active_mj", "unmeasured_milli_s", "billing_s", "co2_mg", "factor_fallback_mj"),
     *("market_mg", "market_unknown_mj"),
 )
 _MONTH = (
@@ -272,10 +280,11 @@ _MONTH = (
 
 
 def write_months(connection: sqlite3.Connection, months: Iterable[str]) -> None:
-    """Write usage_monthly of these months anew from usage_daily, in the caller's transaction."""
+    """Write the monthly tables anew from the daily ones, in the caller's transaction."""
     for month in months:
         connection.execute("DELETE FROM usage_monthly WHERE month = ?", (month,))
         connection.execute(_MONTH, (month, f"{month}-01", f"{month}-31"))
+        write_host_month(connection, month)
 
 
 def _write_unallocated(
@@ -314,5 +323,6 @@ def _write_unallocated(
 _GAPS = (
     "SELECT coalesce(d.model, d.name, 'unknown') AS type, h.hour_ts, sum(h.idle_mj),"
     " sum(h.active_mj) FROM device_hour h LEFT JOIN device d USING (device_uuid)"
-    " WHERE h.hour_ts >= ? AND h.hour_ts < ? GROUP BY type, h.hour_ts"
+    " WHERE h.hour_ts >= ? AND h.hour_ts < ? AND coalesce(d.kind, 'gpu') = 'gpu'"
+    " GROUP BY type, h.hour_ts"
 )

@@ -20,7 +20,7 @@ from fairwatt.core.catalogue import Catalogue
 from fairwatt.core.errors import GrammarError
 from fairwatt.core.tres import parse_tres
 
-__all__ = ["COLUMNS", "SEED_BIT", "GpuPart", "Row", "Texts", "gpu_parts", "rows_of"]
+__all__ = ["COLUMNS", "SEED_BIT", "GpuPart", "Row", "Texts", "billing_of", "gpu_parts", "rows_of"]
 
 COLUMNS = (
     *("cluster_id", "job_id", "submit_ts", "record_id"),
@@ -153,7 +153,8 @@ class _TresTexts(dict[str | None, int | None]):
         millis = [part.milli for part in parts]
         known = [milli for milli in millis if milli is not None]
         doubtful = RunFlag.TRES_UNREADABLE in flags or len(known) < len(millis)
-        facts = (_mem_mib(text), None if doubtful else sum(known), int(flags))
+        milli = None if doubtful else sum(known)
+        facts = (_mem_mib(text), milli, billing_of(text), int(flags))
         number = self._written(text, facts, parts)
         self[text] = number
         return number
@@ -161,16 +162,17 @@ class _TresTexts(dict[str | None, int | None]):
     def _written(self, text: str, facts: tuple[Any, ...], parts: Iterable[GpuPart]) -> int:
         execute = self._connection.execute
         old = execute(
-            "SELECT id, mem_mib, gpu_milli, flags FROM tres WHERE text = ?", (text,)
+            "SELECT id, mem_mib, gpu_milli, billing, flags FROM tres WHERE text = ?", (text,)
         ).fetchone()
         if old is not None and old[1:] == facts:
             return int(old[0])
         if old is not None:
             self.restated.append(int(old[0]))
         number = execute(
-            "INSERT INTO tres (text, mem_mib, gpu_milli, flags) VALUES (?, ?, ?, ?)"
+            "INSERT INTO tres (text, mem_mib, gpu_milli, billing, flags) VALUES (?, ?, ?, ?, ?)"
             " ON CONFLICT (text) DO UPDATE SET mem_mib = excluded.mem_mib,"
-            " gpu_milli = excluded.gpu_milli, flags = excluded.flags RETURNING id",
+            " gpu_milli = excluded.gpu_milli, billing = excluded.billing,"
+            " flags = excluded.flags RETURNING id",
             (text, *facts),
         ).fetchone()[0]
         execute("DELETE FROM tres_gpu WHERE tres_id = ?", (number,))
@@ -179,6 +181,14 @@ class _TresTexts(dict[str | None, int | None]):
             [(number, part.gpu_type, part.count, part.milli) for part in parts],
         )
         return int(number)
+
+
+def billing_of(text: str) -> int | None:
+    """Return the billing units of a TRES text, None if it has none or cannot be read."""
+    try:
+        return parse_tres(text).amount("billing")
+    except GrammarError:
+        return None
 
 
 def _mem_mib(text: str) -> int | None:

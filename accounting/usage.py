@@ -43,7 +43,8 @@ class HourEnergy(NamedTuple):
 class RolledRun:
     """What the rollup needs of a run; `util_permille` is its mean, for hours that lack one.
 
-    `evidence_ts` is the last second for which a node measured the run.
+    `evidence_ts` is the last second for which a node measured the run; `billing` are its units
+    by the partition's TRESBillingWeights, None if Slurm does not tell them.
     """
 
     state: str
@@ -57,6 +58,7 @@ class RolledRun:
     hours: Sequence[HourEnergy]
     util_permille: int | None
     evidence_ts: int | None
+    billing: int | None = None
 
 
 @dataclass
@@ -77,6 +79,7 @@ class Usage:
     idle_mj: int = 0
     active_mj: int = 0
     unmeasured_milli_s: int = 0
+    billing_s: int = 0
     energy_by_slot: dict[int, int] = field(default_factory=dict)
 
     def add(self, other: Usage) -> None:
@@ -121,7 +124,8 @@ def day_usage(run: RolledRun, a_ts: int, b_ts: int, now_ts: int) -> dict[str, Us
     result = {part.gpu_type: _gpu_time(run, part, a_ts, b_ts, now_ts) for part in parts}
     whole = result.setdefault(head, Usage())
     whole.add(_events(run, a_ts, b_ts))
-    whole.cpu_s += _cpu_seconds(run, a_ts, b_ts, now_ts)
+    whole.cpu_s += _running_seconds(run, run.ncpus, a_ts, b_ts, now_ts)
+    whole.billing_s += _running_seconds(run, run.billing or 0, a_ts, b_ts, now_ts)
     _share_energy(run, parts, result, a_ts, b_ts, run_end(run, now_ts))
     return result
 
@@ -140,12 +144,12 @@ def _events(run: RolledRun, a_ts: int, b_ts: int) -> Usage:
     return usage
 
 
-def _cpu_seconds(run: RolledRun, a_ts: int, b_ts: int, now_ts: int) -> int:
-    """Allocated CPU time; suspended time is taken out, spread over the run."""
+def _running_seconds(run: RolledRun, units: int, a_ts: int, b_ts: int, now_ts: int) -> int:
+    """Units (CPUs, billing) times seconds; suspended time is taken out, spread over the run."""
     end_ts = run_end(run, now_ts)
     if run.start_ts is None or end_ts is None:
         return 0
-    total = run.ncpus * max(0, end_ts - run.start_ts - run.suspended_s)
+    total = units * max(0, end_ts - run.start_ts - run.suspended_s)
     return cut(total, run.start_ts, end_ts, a_ts, b_ts)
 
 

@@ -14,6 +14,9 @@ from fairwatt.accounting.carbon.pue import store_pue
 from fairwatt.accounting.days import day_bounds, site_zone
 from fairwatt.accounting.rollup import rollup
 from fairwatt.accounting.store import open_store, transaction
+from fairwatt.accounting.waste_settings import limits_of
+from fairwatt.accounting.waste_store import judge_runs
+from fairwatt.core.catalogue import load_catalogue
 from fairwatt.core.config import Config, load
 from fairwatt.dashboard.seed import SEED_DAYS, seed_year
 from fairwatt.dashboard.university import load_university
@@ -52,6 +55,7 @@ def fill_store(config: Config, until: date, *, days: int = SEED_DAYS) -> int:
             store_factors(connection, factors)
             store_pue(connection, config["carbon.pue"], now_ts)
         runs = seed_year(db, until, zone_name, days=days)
+        judge_runs(db, load_catalogue(), limits_of(config), site_zone(zone_name))
         rollup(db, config["site.cluster"], site_zone(zone_name), carbon_zone, now_ts)
     finally:
         db.close()
