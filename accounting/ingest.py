@@ -367,7 +367,7 @@ def _check_conserving(event: WindowClosed) -> None:
         )
     rest = (event.unallocated_idle_mj, event.unallocated_active_mj, event.system_mj)
     if event.measured_mj is None:
-        if event.shares or any(rest):
+        if event.shares or rest[:2] != (None, None) or event.system_mj:
             raise IngestError("a window of unknown energy has parts", value=event.device)
         return
     parts = [part for share in event.shares for part in (share.idle_mj, share.active_mj)]
@@ -375,8 +375,9 @@ def _check_conserving(event: WindowClosed) -> None:
     if None in rest or min(known) < 0 or max(known) > SQLITE_INTEGER_MAX:
         raise IngestError("a part of the window is missing, negative or too large", value=known)
     if sum(known) != event.measured_mj:
+        owners = "shares + unallocated" + ("" if event.kind == "gpu" else " + system")
         raise IngestError(
-            f"shares + unallocated + system = {sum(known)} mJ, measured {event.measured_mj} mJ",
+            f"{owners} = {sum(known)} mJ, measured {event.measured_mj} mJ",
             value=f"{event.device} from {event.t0_ms}",
             remedy="update the node's agent",
         )
