@@ -18,7 +18,7 @@ from fairwatt.accounting.store import transaction
 from fairwatt.core.errors import IngestError
 from fairwatt.core.events import Event, RunEnded, WindowClosed
 
-__all__ = ["is_pruned", "prune_events"]
+__all__ = ["PrunedEvents", "prune_events"]
 
 BATCH = 2000
 SKEW_S = 86_400
@@ -27,6 +27,7 @@ SKEW_S = 86_400
 _NEXT = (
     "SELECT node, boot_id FROM event WHERE (node, boot_id) > (?, ?) ORDER BY node, boot_id LIMIT 1"
 )
+_SPANS = "SELECT first_seq, last_seq, until_ms FROM event_span WHERE node = ? AND boot_id = ?"
 _Row = tuple[int, str, int]  # seq, kind, received_ts
 
 
@@ -47,27 +48,33 @@ def prune_events(
     return pruned
 
 
-def is_pruned(connection: sqlite3.Connection, event: Event) -> bool:
-    """Whether the store knew an event and has pruned it.
+class PrunedEvents:
+    """Tells which events the store knew and has pruned; each boot's spans are read once."""
 
-    Raises:
-        IngestError: its number is known, but it tells of a time after all that were pruned: the
-            node counts from the beginning again.
-    """
-    span = connection.execute(
-        "SELECT last_seq, until_ms FROM event_span"
-        " WHERE node = ? AND boot_id = ? AND first_seq <= ? ORDER BY first_seq DESC LIMIT 1",
-        (event.node, event.boot_id, event.seq),
-    ).fetchone()
-    if span is None or span[0] < event.seq:
+    def __init__(self, connection: sqlite3.Connection) -> None:
+        self._connection = connection
+        self._spans: dict[tuple[str, str], list[tuple[int, int, int]]] = {}
+
+    def have(self, event: Event) -> bool:
+        """Whether an event is one of them.
+
+        Raises:
+            IngestError: its number is one of theirs, but it tells of a time after them all: the
+                node counts from the beginning again.
+        """
+        boot = (event.node, event.boot_id)
+        if boot not in self._spans:
+            self._spans[boot] = self._connection.execute(_SPANS, boot).fetchall()
+        for first, last, until_ms in self._spans[boot]:
+            if first <= event.seq <= last:
+                if _latest_ms(event) <= until_ms:
+                    return True
+                raise IngestError(
+                    f"node {event.node} sent another event under the same number",
+                    value=f"seq {event.seq} of boot {event.boot_id}",
+                    remedy="its journal's numbering was lost: see the node's log",
+                )
         return False
-    if _latest_ms(event) > span[1]:
-        raise IngestError(
-            f"node {event.node} sent another event under the same number",
-            value=f"seq {event.seq} of boot {event.boot_id}",
-            remedy="its journal's numbering was lost: see the node's log",
-        )
-    return True
 
 
 def _boots(connection: sqlite3.Connection) -> Iterator[tuple[str, str]]:

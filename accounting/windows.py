@@ -9,6 +9,7 @@ well, equal to the byte: whoever reads both takes each row once, the store's fir
 
 from __future__ import annotations
 
+import logging
 import sqlite3
 from collections.abc import Callable, Hashable, Iterable
 from contextlib import suppress
@@ -20,7 +21,17 @@ from urllib.parse import quote
 
 from fairwatt.core.errors import StoreError
 
-__all__ = ["TABLES", "WindowSources", "columns_of", "file_of", "month_of", "month_path"]
+__all__ = [
+    "TABLES",
+    "WindowSources",
+    "columns_of",
+    "file_of",
+    "month_of",
+    "month_path",
+    "moved_until_ms",
+]
+
+_log = logging.getLogger(__name__)
 
 TABLES = ("window", "window_share")
 BUSY_TIMEOUT_S = 5.0
@@ -58,10 +69,17 @@ class WindowSources:
         Raises:
             StoreError: a month file is missing or cannot be read.
         """
-        rows = self._store.execute(
-            f"{_OVERLAPPING} AND dropped_ts IS NULL ORDER BY month", (until_ms, from_ms)
-        ).fetchall()
-        return [self._store, *(self._month(month) for (month,) in rows)]
+        return [self._store, *map(self._month, self._months_of(from_ms, until_ms))]
+
+    def readable(self, from_ms: int, until_ms: int) -> list[sqlite3.Connection]:
+        """As `over`, without month files that cannot be read, which are told in the log."""
+        connections = [self._store]
+        for month in self._months_of(from_ms, until_ms):
+            try:
+                connections.append(self._month(month))
+            except StoreError as error:
+                _log.error("%s", error)
+        return connections
 
     def rows(
         self,
@@ -89,6 +107,12 @@ class WindowSources:
             connection.close()
         self._months.clear()
 
+    def _months_of(self, from_ms: int, until_ms: int) -> list[str]:
+        rows = self._store.execute(
+            f"{_OVERLAPPING} AND dropped_ts IS NULL ORDER BY month", (until_ms, from_ms)
+        )
+        return [month for (month,) in rows.fetchall()]
+
     def _month(self, month: str) -> sqlite3.Connection:
         if month not in self._months:
             path = month_path(self._file, month)
@@ -101,6 +125,12 @@ class WindowSources:
                     remedy="take it from the newest backup's folder",
                 ) from error
         return self._months[month]
+
+
+def moved_until_ms(store: sqlite3.Connection) -> int:
+    """Return when the last window ended that was moved, 0 if none was: later ones are all here."""
+    (until_ms,) = store.execute("SELECT max(until_ms) FROM window_month").fetchone()
+    return int(until_ms or 0)
 
 
 def file_of(connection: sqlite3.Connection) -> Path:
