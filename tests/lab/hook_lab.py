@@ -42,7 +42,7 @@ class Lab:
             self.slurm.paths,
             fail_mode=mode,
             deadline_ms=DEADLINE_S * 1000,
-            breaker_s=0.01,
+            breaker_s=0.001,
             **others,
         )
         load_anew(self.slurm.paths)

@@ -68,7 +68,7 @@ def start_backup(lab: OneHostCluster) -> None:
 
 
 def configure(paths: Paths, mode: str) -> None:
-    write_settings(paths, fail_mode=mode, deadline_ms=200, breaker_s=0.01)
+    write_settings(paths, fail_mode=mode, deadline_ms=200, breaker_s=0.001)
     load_anew(paths)
 
 
