@@ -70,7 +70,8 @@ def split_window(
 
     Idle energy goes by reserved fraction, the rest of the board staying unallocated; active
     energy goes by fraction × utilisation, or by fraction where any utilisation is unknown or
-    all are 0. Fractions that sum to more than the board share it in proportion.
+    all are 0. Fractions that sum to more than the board share it in proportion. Shares come in
+    the order of the runs' names, which also settles ties: the order of `holds` plays no part.
 
     Args:
         delta_mj: measured energy.
@@ -79,6 +80,8 @@ def split_window(
         holds: the runs' holds.
         utils: utilisation of each hold in thousandths, None if unknown.
     """
+    order = sorted(range(len(holds)), key=lambda place: _name(holds[place]))
+    holds, utils = [holds[place] for place in order], [utils[place] for place in order]
     idle_mj = min(delta_mj, (idle_mw or 0) * dt_ms // 1000)
     weights, free = _weights(holds)
     *idle, idle_free = split_largest_remainder(idle_mj, [*weights, free])
@@ -96,6 +99,10 @@ def split_window(
         for hold, idle_part, active_part, util in zip(holds, idle, active, utils, strict=True)
     )
     return Split(shares, idle_free, 0 if holds else active_mj)
+
+
+def _name(hold: Hold) -> tuple[int, int, str]:
+    return hold.job_id, hold.run_start_ms, hold.instance
 
 
 def _weights(holds: Sequence[Hold]) -> tuple[list[int], int]:

@@ -44,7 +44,8 @@ class Flag(enum.IntFlag):
     INTEGRATED = 4
     """No energy counter: power samples were integrated."""
     GAP = 8
-    """The agent was away during the window; a counter covers it, utilisation does not."""
+    """The agent was away during the window, or the clock was set back: a counter covers it,
+    utilisation does not, and who held the device when is apportioned."""
     NO_UTIL = 16
     """No utilisation was available: the active part was split by reserved fraction."""
     LOST = 32

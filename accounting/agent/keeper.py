@@ -27,7 +27,13 @@ from fairwatt.accounting.agent.settings import AgentSettings
 from fairwatt.accounting.agent.sharing import ASSUMED
 from fairwatt.accounting.agent.slurm_places import SlurmPlaces
 from fairwatt.accounting.agent.sources import Observation
-from fairwatt.accounting.agent.windows import BoardPower, close_windows, reboot_windows
+from fairwatt.accounting.agent.windows import (
+    BoardPower,
+    close_windows,
+    reboot_windows,
+    snapped,
+    went_back,
+)
 from fairwatt.core.catalogue import Catalogue
 from fairwatt.core.clock import now_ms
 from fairwatt.core.conf_lines import constrains_devices
@@ -37,9 +43,6 @@ from fairwatt.core.records import Device
 from fairwatt.core.verdict import Holder
 
 __all__ = ["Keeper"]
-
-SNAP_MS = 500
-"""A reading this soon after a border counts as taken at it, so that windows end at full hours."""
 
 _log = logging.getLogger(__name__)
 
@@ -354,15 +357,10 @@ class Keeper:
         entries: list[Entry] = []
         for uuid in sorted(devices):
             if uuid in readings:
-                self._note_clock(readings[uuid])
-                entries += self._closed(_snapped(readings[uuid], border_ms))
+                if went_back(self._journal.state, readings[uuid]):
+                    self._resumed.add(uuid)  # no window can tell the stretch apart: as a gap
+                entries += self._closed(snapped(readings[uuid], border_ms))
         return entries
-
-    def _note_clock(self, reading: Reading) -> None:
-        """A clock that was set back leaves a stretch that no window can tell apart: as a gap."""
-        before = self._journal.state.baselines.get(reading.device)
-        if before is not None and reading.t_ms < before.t_ms:
-            self._resumed.add(reading.device)
 
     def _closed(self, reading: Reading) -> list[Entry]:
         return close_windows(
@@ -400,9 +398,3 @@ class Keeper:
             _log.warning(
                 "job %d: no epilog was seen; closed because: %s", event.job_id, event.closed_by
             )
-
-
-def _snapped(reading: Reading, border_ms: int | None) -> Reading:
-    if border_ms is None or not 0 <= reading.t_ms - border_ms <= SNAP_MS:
-        return reading
-    return msgspec.structs.replace(reading, t_ms=border_ms)

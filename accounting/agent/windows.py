@@ -27,11 +27,13 @@ from fairwatt.accounting.ledger import (
 )
 from fairwatt.core.events import Flag, GpuMemory, Share, WindowClosed
 
-__all__ = ["BoardPower", "close_windows", "reboot_windows"]
+__all__ = ["BoardPower", "close_windows", "reboot_windows", "snapped", "went_back"]
 
 HOUR_MS = 3_600_000
 WORK_SHARE = 4
 """Beyond a quarter of the way from idle to its largest power a board is at work."""
+SNAP_MS = 500
+"""A reading this soon after a border counts as taken at it, so that windows end at full hours."""
 LONGEST_GAP_MS = 31 * 24 * HOUR_MS
 """What was used in a longer gap goes to its end: rather than the agent was away, the clock was
 wrong at boot, and decades would be cut into hours."""
@@ -50,6 +52,19 @@ class _Piece:
     t0_ms: int
     t1_ms: int
     holds: tuple[Hold, ...]
+
+
+def snapped(reading: Reading, border_ms: int | None) -> Reading:
+    """Return the reading as taken at the border, if it was taken soon after it."""
+    if border_ms is None or not 0 <= reading.t_ms - border_ms <= SNAP_MS:
+        return reading
+    return msgspec.structs.replace(reading, t_ms=border_ms)
+
+
+def went_back(state: State, reading: Reading) -> bool:
+    """Say whether the clock was set back to before the end of the device's last window."""
+    before = state.baselines.get(reading.device)
+    return before is not None and reading.t_ms < before.t_ms
 
 
 def close_windows(

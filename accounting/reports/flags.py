@@ -11,7 +11,8 @@ _FLAGS = {
     Flag.RESET: "the counter restarted; only the part since then is counted",
     Flag.IMPLAUSIBLE: "a reading was beyond what the board can draw; that part is unknown",
     Flag.INTEGRATED: "no energy counter; power samples were added up",
-    Flag.GAP: "the agent was away for a while; the counter covers it, utilisation does not",
+    Flag.GAP: "the agent was away or the clock set back for a while; the counter covers it, "
+    "utilisation does not",
     Flag.NO_UTIL: "utilisation not read; where slices share the board, split by their size",
     Flag.LOST: "the GPU could not be read at the end",
     Flag.DISAGREES: "the energy counter and the power sensor contradict each other",

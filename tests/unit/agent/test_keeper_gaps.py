@@ -66,6 +66,33 @@ def test_a_clock_set_back_waits_instead_of_going_wrong(bench) -> None:
     assert bench.job_mj(1) == 7_000
 
 
+def test_what_was_used_while_the_clock_was_set_back_is_flagged(bench) -> None:
+    """Five seconds happen twice; the run that holds the board then may not be who used them."""
+    bench.hook("prolog", 1)
+    bench.pass_time(60_000, 100_000)
+    bench.hook("epilog", 1)
+    bench.now_ms -= 5_000
+    bench.pass_time(1_000, 100_000)
+    bench.hook("prolog", 2)
+    bench.pass_time(6_000, 100_000)
+    bench.hook("epilog", 2)
+    bench.pass_time(1_000, 100_000)
+    bench.cut_now()
+    flags = [(w.flags & Flag.GAP, w.measured_mj) for w in bench.windows()]
+    assert flags == [(0, 6_000_000), (Flag.GAP, 700_000), (0, 100_000)]
+
+
+def test_mail_before_a_border_counts_before_it(bench) -> None:
+    """The next job's Prolog came by the inbox: what it used is not its predecessor's."""
+    bench.hook("prolog", 1)
+    bench.pass_time(10_000, 100_000)
+    bench.mail("epilog", 1)
+    bench.mail("prolog", 2)
+    bench.pass_time(10_000, 100_000)
+    bench.keeper.border(bench.look(), bench.now_ms)
+    assert (bench.job_mj(1), bench.job_mj(2)) == (1_000_000, 1_000_000)
+
+
 def test_a_clock_set_back_leaves_no_run_open(bench) -> None:
     """The epilog's time is before the prolog's; the run must not go on for ever."""
     bench.hook("prolog", 1)

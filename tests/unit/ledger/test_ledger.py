@@ -158,3 +158,70 @@ def test_gap_parts_sum_to_the_whole(delta_mj, idle_mw, spans) -> None:
     parts = apportion_gap(delta_mj, idle_mw, spans)
     assert sum(parts) == delta_mj
     assert min(parts) >= 0
+
+
+holds_of_any_kind = st.lists(
+    st.builds(
+        Hold,
+        job_id=st.integers(1, 50),
+        run_start_ms=st.integers(0, 3),
+        instance=st.sampled_from(["", "MIG-1", "MIG-2"]),
+        numerator=st.integers(1, 7),
+        denominator=st.sampled_from([1, 4, 7, 8, 100]),
+    ),
+    max_size=8,
+    unique_by=lambda hold: (hold.job_id, hold.run_start_ms, hold.instance),
+)
+
+
+@given(amounts, st.integers(0, 10**8), st.none() | st.integers(0, 10**6), holds_of_any_kind,
+       st.randoms(use_true_random=False), st.data())  # fmt: skip
+def test_the_order_of_holds_plays_no_part(delta_mj, dt_ms, idle_mw, holds, rng, data) -> None:
+    """Down to the millijoule left over: else a restarted agent would give it to another."""
+    size = len(holds)
+    utils = data.draw(st.lists(st.none() | st.integers(0, 1000), min_size=size, max_size=size))
+    pairs = list(zip(holds, utils, strict=True))
+    rng.shuffle(pairs)
+    shuffled = split_window(
+        delta_mj, dt_ms, idle_mw, [hold for hold, _ in pairs], [util for _, util in pairs]
+    )
+    assert shuffled == split_window(delta_mj, dt_ms, idle_mw, holds, utils)
+
+
+@given(
+    st.integers(1, 10**7),
+    st.integers(0, 600_000),
+    st.none() | st.integers(0, 400_000),
+    fractions,
+    st.data(),
+)
+def test_a_window_cut_in_two_moves_only_what_is_rounded(
+    dt_ms, power_mw, idle_mw, parts, data
+) -> None:
+    """At even power, wherever the cut: each part of each run within 2 mJ for every share."""
+    holds = [mig(number, slices) for number, slices in enumerate(parts)]
+    size = len(holds)
+    utils = data.draw(st.lists(st.none() | st.integers(0, 1000), min_size=size, max_size=size))
+    cut_ms = data.draw(st.integers(0, dt_ms))
+    measured = [power_mw * t_ms // 1000 for t_ms in (0, cut_ms, dt_ms)]
+    one = split_window(measured[2], dt_ms, idle_mw, holds, utils)
+    first = split_window(measured[1], cut_ms, idle_mw, holds, utils)
+    rest = split_window(measured[2] - measured[1], dt_ms - cut_ms, idle_mw, holds, utils)
+    assert sum(parts_of(first)) + sum(parts_of(rest)) == sum(parts_of(one)) == measured[2]
+    for whole, a, b in zip(parts_of(one), parts_of(first), parts_of(rest), strict=True):
+        assert abs(whole - a - b) <= 2
+
+
+@given(amounts, amounts, st.integers(0, 10**7), st.integers(0, 10**7), st.integers(0, 10**6))
+def test_a_board_of_one_run_may_be_cut_anywhere(first_mj, rest_mj, a_ms, b_ms, idle_mw) -> None:
+    """However uneven the power: what is idle and active may move, the run's sum does not."""
+    one = split_window(first_mj + rest_mj, a_ms + b_ms, idle_mw, [whole(1)], [500])
+    first = split_window(first_mj, a_ms, idle_mw, [whole(1)], [None])
+    rest = split_window(rest_mj, b_ms, idle_mw, [whole(1)], [0])
+    assert totals(one)[0] == totals(first)[0] + totals(rest)[0] == first_mj + rest_mj
+
+
+def parts_of(split) -> list[int]:
+    """All parts of a window."""
+    parts = [part for share in split.shares for part in (share.idle_mj, share.active_mj)]
+    return [*parts, split.unallocated_idle_mj, split.unallocated_active_mj]
