@@ -21,9 +21,11 @@ _HOLDS = """
     WHERE h.node = ? AND h.job_id = ? AND h.start_ms = ?"""
 
 
-FIRST_MS = 3_600_000
-GROWTH = 5, 4
-LONGEST_WAIT_MS = 6 * FIRST_MS
+HOUR_MS = 3_600_000
+FIRST_MS = HOUR_MS // 4
+"""Three windows: fewer tell nothing of a pace."""
+
+LONGEST_WAIT_MS = 6 * HOUR_MS
 
 
 def judge_pace(
@@ -56,18 +58,16 @@ def judge_pace(
 def pace_until(start_ms: int, last_ms: int) -> int:
     """Return until when a run that goes on is judged that began and was last measured then.
 
-    In its first hour always to the last window; then at 1, 1.25, 1.56, … hours, each a quarter
-    more and at most six hours after the one before: a fixed row, so that the order in which
-    windows come does not matter.
+    At 15, 30 and 60 minutes, then at 1.25, 1.56, … hours, each a quarter more and at most six
+    hours after the one before; 0 until the first. A fixed row, so that the order in which windows
+    come does not matter.
     """
-    if last_ms - start_ms < FIRST_MS:
-        return last_ms
-    step_ms = FIRST_MS
-    while True:
-        following_ms = min(step_ms * GROWTH[0] // GROWTH[1], step_ms + LONGEST_WAIT_MS)
-        if start_ms + following_ms > last_ms:
-            return start_ms + step_ms
+    step_ms, following_ms = 0, FIRST_MS
+    while start_ms + following_ms <= last_ms:
         step_ms = following_ms
+        longer_ms = step_ms * 2 if step_ms < HOUR_MS else step_ms * 5 // 4
+        following_ms = min(longer_ms, step_ms + LONGEST_WAIT_MS)
+    return start_ms + step_ms if step_ms else 0
 
 
 def _judged_until(connection: sqlite3.Connection, node_runs: Sequence[NodeRun]) -> int:

@@ -3,9 +3,9 @@
 
 Without options 250 and 1,000 nodes for two hours, to compare; `--full` replays 1,000 nodes for 24
 hours. A child invents the events (`replay_nodes.py`); this process is the collector: each body is
-decoded, put into the inbox with fifteen others and written, Slurm's runs are upserted every five
-minutes, settled and rolled up every `--round` minutes of the replayed time. HTTP and munge are
-measured apart, with a sample (`--http`).
+decoded, put into the inbox with fifteen others and written; Slurm's runs are upserted every five
+minutes of the replayed time; settling and rollup take turns with that as the collector's Repeater
+lets them, and once more at the end. HTTP and munge are measured apart, with a sample (`--http`).
 """
 
 from __future__ import annotations
@@ -23,7 +23,10 @@ from multiprocessing.connection import Connection
 from pathlib import Path
 from zoneinfo import ZoneInfo
 
-from fairwatt.accounting.carbon import load_factors, store_factors, store_pue
+from fairwatt.accounting.carbon.factors import load_factors
+from fairwatt.accounting.carbon.grid_store import store_factors
+from fairwatt.accounting.carbon.pue import store_pue
+from fairwatt.accounting.cycle import pause_s
 from fairwatt.accounting.decisions import users_of
 from fairwatt.accounting.intake import Inbox
 from fairwatt.accounting.rollup import mark_open_days, rollup
@@ -53,6 +56,7 @@ class Figures:
     bodies: int = 0
     events: int = 0
     spent_s: dict[str, float] = field(default_factory=dict)
+    rounds: int = 0
     last_round_s: float = 0.0
     wall_s: float = 0.0
     rss_mb: float = 0.0
@@ -74,18 +78,17 @@ def main() -> int:
     parser.add_argument("--full", action="store_true", help="1,000 nodes for 24 hours, once")
     parser.add_argument("--nodes", type=int, default=1000)
     parser.add_argument("--hours", type=float, default=2.0)
-    parser.add_argument("--round", type=int, default=5, help="minutes between two settlings")
     options = parser.parse_args()
     if options.full:
-        return report(measure(options.nodes, 24.0, options.round), None)
-    small = measure(options.nodes // 4, options.hours, options.round)
-    return report(measure(options.nodes, options.hours, options.round), small)
+        return report(measure(options.nodes, 24.0), None)
+    small = measure(options.nodes // 4, options.hours)
+    return report(measure(options.nodes, options.hours), small)
 
 
-def measure(nodes: int, hours: float, round_min: int) -> Figures:
+def measure(nodes: int, hours: float) -> Figures:
     """Replay in a process of its own, whose memory is then its own too."""
     here, there = multiprocessing.Pipe(duplex=False)
-    job = multiprocessing.Process(target=_measure, args=(there, nodes, hours, round_min))
+    job = multiprocessing.Process(target=_measure, args=(there, nodes, hours))
     job.start()
     there.close()
     try:
@@ -95,7 +98,7 @@ def measure(nodes: int, hours: float, round_min: int) -> Figures:
     parts = ", ".join(f"{what} {took_s:.1f}" for what, took_s in figures.spent_s.items())
     print(
         f"{nodes:,} nodes, {hours:g} h: {figures.bodies:,} bodies with {figures.events:,} events in"
-        f" {figures.busy_s:.1f} s ({parts}; wall {figures.wall_s:.1f}), last round"
+        f" {figures.busy_s:.1f} s ({parts}; wall {figures.wall_s:.1f}), {figures.rounds} rounds, the last"
         f" {figures.last_round_s:.2f} s, {figures.rss_mb:.0f} MB RSS, store"
         f" {figures.store_mb:.0f} MB",
         flush=True,
@@ -103,12 +106,12 @@ def measure(nodes: int, hours: float, round_min: int) -> Figures:
     return figures
 
 
-def _measure(out: Connection, nodes: int, hours: float, round_min: int) -> None:
+def _measure(out: Connection, nodes: int, hours: float) -> None:
     with tempfile.TemporaryDirectory(prefix="fairwatt-replay-") as folder:
-        out.send(replay(Path(folder) / "store.db", nodes, hours, round_min))
+        out.send(replay(Path(folder) / "store.db", nodes, hours))
 
 
-def replay(path: Path, nodes: int, hours: float, round_min: int) -> Figures:
+def replay(path: Path, nodes: int, hours: float) -> Figures:
     """Replay into a new store; every mJ must have its owner at the end."""
     figures = Figures(nodes, hours)
     began = time.perf_counter()
@@ -117,14 +120,14 @@ def replay(path: Path, nodes: int, hours: float, round_min: int) -> Figures:
             store_factors(connection, load_factors())
             store_pue(connection, 1.2, 0)
         inbox = Inbox(db, TurnLock(), ZONE, max_bodies=24, max_bytes=1 << 24)
-        measured_mj, now_ts = 0, START_MS // 1000
-        for number, tick in enumerate(_from_child(nodes, hours), start=1):
+        measured_mj, now_ts, due = 0, START_MS // 1000, 0.0
+        for tick in _from_child(nodes, hours):
             now_ts += TICK_MS // 1000
             measured_mj += tick.measured_mj
             _take(inbox, tick, figures)
             _sync(db, tick, now_ts, figures)
-            if number * TICK_MS % (round_min * 60_000) == 0:
-                _round(db, now_ts, figures)
+            if time.perf_counter() >= due:
+                due = _round(db, now_ts, figures)
         _round(db, now_ts, figures)
         _check(db, measured_mj)
         db.conn.execute("PRAGMA wal_checkpoint(TRUNCATE)")
@@ -171,7 +174,8 @@ def _sync(db, tick: Tick, now_ts: int, figures: Figures) -> None:
     figures.add("sync", began)
 
 
-def _round(db, now_ts: int, figures: Figures) -> None:
+def _round(db, now_ts: int, figures: Figures) -> float:
+    """Settle and roll up; return when the collector would do so again at the earliest."""
     began = time.perf_counter()
     settle(db, "campus", ZONE)
     figures.add("settle", began)
@@ -181,6 +185,8 @@ def _round(db, now_ts: int, figures: Figures) -> None:
     rollup(db, "campus", ZONE, "DEU", now_ts)
     figures.add("rollup", middle)
     figures.last_round_s = time.perf_counter() - began
+    figures.rounds += 1
+    return time.perf_counter() + pause_s(figures.last_round_s)
 
 
 def _check(db, measured_mj: int) -> None:

@@ -271,7 +271,8 @@ def test_a_part_of_a_board_is_no_whole_one(db):
     start = node.start(7, 3_600_000, half)
     part = share(7, 3_600_000, 0, 1000, 900)
     ingest(db, [node.up("GPU-0"), start,
-                node.window("GPU-0", 3_600_000, 3_900_000, part, clock=1400)])  # fmt: skip
+                node.window("GPU-0", 3_600_000, 3_900_000, part, clock=1400),
+                node.end(7, 3_600_000, 3_900_000)])  # fmt: skip
     settle(db, "campus", UTC)
     row = db.execute("SELECT kind, whole, power_mw, clock_mhz FROM rank_pace").fetchone()
     assert row == ("1/2 of a100-40", 0, None, None)
