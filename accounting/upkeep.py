@@ -56,8 +56,7 @@ def keeping_of(config: Config) -> Keeping:
     """Read how the store is to be kept.
 
     Raises:
-        ConfigError: no hour of a day, a negative number of days, or months that are removed
-            before their windows are moved.
+        ConfigError: no hour of a day, or months that are removed before their windows are moved.
     """
     hour = config["store.upkeep_hour"]
     names = ("backup_keep_days", "window_days", "series_days", "event_days")
@@ -66,11 +65,6 @@ def keeping_of(config: Config) -> Keeping:
         raise ConfigError(
             "no hour of a day", place="store.upkeep_hour", value=hour, remedy="give 0 to 23"
         )
-    for name, count in days.items():
-        if count < 0:
-            raise ConfigError(
-                "negative", place=f"store.{name}", value=count, remedy="give 0 for never"
-            )
     if 0 < days["series_days"] < days["window_days"] or (
         days["series_days"] and not days["window_days"]
     ):
