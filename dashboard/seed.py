@@ -19,6 +19,7 @@ from zoneinfo import ZoneInfo
 
 import sqlite_utils
 
+from fairwatt.accounting.cells import fill_cells
 from fairwatt.accounting.days import cut, day_bounds, days_between, hour_pieces, site_zone
 from fairwatt.accounting.decisions import store_decision
 from fairwatt.accounting.reports.freshness import INVENTED_KEY
@@ -37,6 +38,18 @@ __all__ = ["SEED_DAYS", "seed_year"]
 
 SEED_DAYS = 365
 FIRST_JOB_ID = 100_001
+_DEVICE = (
+    *("device_uuid", "node", "model", "name", "minor", "mig_enabled", "compute_slices"),
+    "seen_ms",
+)
+_ENERGY = (
+    *("run_id", "device_uuid", "node", "model", "idle_mj", "active_mj", "util_permille"),
+    *("measured_s", "flags", "method"),
+)
+_WINDOW = (
+    *("device_uuid", "t0_ms", "t1_ms", "node", "measured_mj", "unallocated_idle_mj"),
+    *("unallocated_active_mj", "flags", "method", "clock_mhz"),
+)
 _UNMEASURED = 0.025
 _UTIL_UNKNOWN = 0.03
 
@@ -66,7 +79,7 @@ def seed_year(
         numbered = list(enumerate(runs, start=first_id))
         _insert(connection, "account", _accounts(university))
         _insert(connection, "membership", _memberships(university))
-        _insert(connection, "device", _devices(university, runs))
+        _insert(connection, "device", _devices(university, runs), _DEVICE)
         rng = random.Random(seed)  # noqa: S311 - an invented year, not a secret
         jobs = {run_id: FIRST_JOB_ID + run_id - first_id for run_id, _ in numbered}
         decisions = _decisions(rng, university, numbered, jobs)
@@ -76,13 +89,14 @@ def seed_year(
         _insert_decisions(connection, decisions.values())
         _insert_decisions(connection, _refusals(rng, university, numbered, jobs))
         measured = [(run_id, run) for run_id, run in numbered if _is_measured(rng, run)]
-        _insert(connection, "run_energy", _energy_rows(rng, university, measured))
+        _insert(connection, "run_energy", _energy_rows(rng, university, measured), _ENERGY)
         uuid_of = functools.partial(board_uuid, university)
         _insert(connection, "run_pace", run_rows(measured))
         _insert(connection, "rank_pace", rank_rows(measured, uuid_of))
         hours = (row for run_id, run in measured for row in _hour_rows(run_id, run, zone))
         _insert(connection, "run_hour", hours, ("run_id", "hour_ts", "idle_mj", "active_mj"))
-        _insert(connection, "window", _idle_windows(university, runs, zone))
+        _insert(connection, "window", _idle_windows(university, runs, zone), _WINDOW)
+        fill_cells(connection, zone)
         _insert(connection, "dirty_day", _touched_days(runs, zone))
         set_meta(connection, INVENTED_KEY, university.name)
     return len(runs)
