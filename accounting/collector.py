@@ -1,9 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The collector's HTTP side: takes events into the store, one body at a time.
+"""The collector's HTTP side: takes events into the store, each body whole or not at all.
 
 `POST /v1/events` wants `Authorization: Munge <credential>` whose payload is the lowercase hex
 sha256 of the body. Answers are JSON: 200 `{"accepted", "duplicates"}`, else `{"error"}` with
-400 (the body), 403 (the credential), 413 (its size) or 503 (our side: keep it and try again).
+400 (the body), 403 (the credential), 411 (no length), 413 (its size), 429 (the inbox is full) or
+503 (our side). After the last two the sender keeps the body and comes again when `Retry-After`
+says. `GET /metrics` answers the addresses of `collector.metrics_from` alone.
 """
 
 from __future__ import annotations
@@ -17,6 +19,7 @@ from collections.abc import Callable, Collection, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from typing import Any
+from zoneinfo import ZoneInfo
 
 from flask import Flask, Response, jsonify, request
 from sqlite_utils import Database
@@ -24,14 +27,16 @@ from werkzeug.exceptions import HTTPException, RequestEntityTooLarge
 
 from fairwatt.accounting.cycle import Repeater, import_and_refresh, prepare_store, refresh, site_of
 from fairwatt.accounting.decisions import users_of
-from fairwatt.accounting.ingest import ingest
+from fairwatt.accounting.intake import Inbox
+from fairwatt.accounting.origins import Origins
+from fairwatt.accounting.turns import TurnLock
 from fairwatt.accounting.store_files import hold_store
 from fairwatt.accounting.upkeep import Upkeep, keeping_of, tend_if_due
 from fairwatt.core import munge
 from fairwatt.core.address import join_address, split_address
 from fairwatt.core.config import Config
-from fairwatt.core.errors import AuthError, IngestError, StoreError
-from fairwatt.core.events import DecisionMade, decode_body
+from fairwatt.core.errors import AuthError, BusyError, IngestError, StoreError
+from fairwatt.core.events import DecisionMade, Event, decode_body
 
 __all__ = ["CollectorSettings", "create_app", "serve"]
 
@@ -39,6 +44,11 @@ SCHEME = "Munge "
 THREADS = 32
 GRACE_S = 10
 DRAIN_BYTES = 67_108_864
+MAX_BODIES = THREADS - 8
+"""So many bodies are worked on at once; the threads that are left say no to more at once."""
+
+RETRY_S = 10
+"""When to come again after a fault of ours."""
 
 _log = logging.getLogger(__name__)
 
@@ -54,7 +64,10 @@ class CollectorSettings:
     policyd_uids: Collection[int]
     max_body_bytes: int
     munge_socket: str = ""
-    lock: AbstractContextManager[object] = field(default_factory=threading.Lock)
+    max_inbox_bytes: int = 16 * 1024 * 1024
+    zone: ZoneInfo = field(default_factory=lambda: ZoneInfo("UTC"))
+    check_origin: str = "off"
+    lock: AbstractContextManager[object] = field(default_factory=TurnLock)
     """Held while the store is written: one writer in this process."""
 
 
@@ -65,25 +78,27 @@ def create_app(
     app = Flask("fairwatt.collector", static_folder=None)
     app.config["MAX_CONTENT_LENGTH"] = settings.max_body_bytes
 
+    inbox = Inbox(
+        db,
+        settings.lock,
+        settings.zone,
+        max_bodies=MAX_BODIES,
+        max_bytes=settings.max_inbox_bytes,
+    )
+    origins = Origins(settings.check_origin)
+
     @app.post("/v1/events")
     def events() -> Response:
-        sender = _proven_sender(settings)
-        body = request.get_data(cache=False)
-        if not hmac.compare_digest(sender.payload, hashlib.sha256(body).hexdigest().encode()):
-            raise AuthError(
-                "the credential belongs to another body",
-                place="POST /v1/events",
-                remedy="its payload is the lowercase hex sha256 of the body",
-            )
-        batch = decode_body(body)
-        measured = [event for event in batch if not isinstance(event, DecisionMade)]
-        if measured:
-            _check_sender(sender.uid, settings.node_uids, "events of a node", "node_uids")
-        if len(measured) < len(batch):
-            _check_sender(sender.uid, settings.policyd_uids, "decisions", "policyd_uids")
-        users = users_of(batch)
-        with settings.lock:
-            accepted, duplicates = ingest(db, batch, users)
+        with inbox.room(_announced_length()):
+            sender = _proven_sender(settings)
+            body = request.get_data(cache=False)
+            _check_bound(sender, body)
+            batch = decode_body(body)
+            del body
+            measured = [event for event in batch if not isinstance(event, DecisionMade)]
+            _check_may_send(settings, sender, batch, measured)
+            origins.check(sender.origin, {event.node for event in measured})
+            accepted, duplicates = inbox.take(batch, users_of(batch))
         if accepted and measured:
             on_news()
         return jsonify(accepted=accepted, duplicates=duplicates)
@@ -93,6 +108,7 @@ def create_app(
         db.execute("SELECT 1 FROM meta").fetchone()
         return jsonify(ok=True)
 
+    app.register_error_handler(BusyError, _busy)
     app.register_error_handler(IngestError, _refused)
     app.register_error_handler(StoreError, _our_fault)
     app.register_error_handler(HTTPException, _http_error)
@@ -117,6 +133,9 @@ def serve(config: Config) -> None:
             policyd_uids=frozenset(config["collector.policyd_uids"]),
             max_body_bytes=config["collector.max_body_bytes"],
             munge_socket=config["site.munge_socket"],
+            max_inbox_bytes=config["collector.inbox_mib"] * 1024 * 1024,
+            zone=site.zone,
+            check_origin=config["collector.check_origin"],
         )
         own, served, kept = (prepare_store(site) for _ in range(3))
         repeater = Repeater(
@@ -125,8 +144,9 @@ def serve(config: Config) -> None:
             config["collector.sync_s"],
         )
         upkeep = Upkeep(lambda: tend_if_due(kept, keeping, site.zone, time.time(), settings.lock))
+        carbon = FetchTimer(lambda: _fetch(site, settings, repeater), site.carbon.interval_s)
         app = create_app(served, settings, on_news=repeater.wake)
-        return app, _Rounds((repeater, upkeep), (own, served, kept))
+        return app, _Rounds((repeater, upkeep, carbon), (own, served, kept))
 
     with hold_store(site.database, "stop it first, or set collector.database to another file"):
         # Once here, so that a fault is told to who started us; the worker opens its own.
@@ -134,10 +154,22 @@ def serve(config: Config) -> None:
         run_server(address, build, threads=THREADS, grace_s=GRACE_S)
 
 
+def _fetch(site: Site, settings: CollectorSettings, repeater: Repeater) -> None:
+    """Ask the service of grid factors, over a connection of this round's own."""
+    if site.carbon.source is None:
+        return
+    db = open_store(site.database)
+    try:
+        if fetch_recent(db, site.carbon.source, settings.lock).version:
+            repeater.wake()
+    finally:
+        db.close()
+
+
 class _Rounds:
     """The threads, and at the end the store closed: SQLite then leaves one whole file."""
 
-    def __init__(self, threads: Sequence[Repeater | Upkeep], stores: Sequence[Database]) -> None:
+    def __init__(self, threads: Sequence[Repeater | Upkeep | FetchTimer], stores: Sequence[Database]) -> None:
         self._threads = threads
         self._stores = stores
 
@@ -152,6 +184,48 @@ class _Rounds:
             thread.stop()
         for db in self._stores:
             db.close()
+
+
+def _announced_length() -> int:
+    """What the body will take; one that does not say cannot be given room."""
+    length = request.content_length or 0
+    if request.headers.get("Transfer-Encoding"):
+        error = IngestError(
+            "a body without Content-Length", place="POST /v1/events", remedy="announce its length"
+        )
+        error.status = 411
+        raise error
+    return min(length, (request.max_content_length or length) + 1)
+
+
+def _check_bound(sender: munge.Credential, body: bytes) -> None:
+    if not hmac.compare_digest(sender.payload, hashlib.sha256(body).hexdigest().encode()):
+        raise AuthError(
+            "the credential belongs to another body",
+            place="POST /v1/events",
+            remedy="its payload is the lowercase hex sha256 of the body",
+        )
+
+
+def _check_may_send(
+    settings: CollectorSettings,
+    sender: munge.Credential,
+    batch: Sequence[Event],
+    measured: Sequence[Event],
+) -> None:
+    """Nodes measure and policyd decides; a body is of one node, whose name its events have."""
+    if measured:
+        _check_sender(sender.uid, settings.node_uids, "events of a node", "node_uids")
+    if len(measured) < len(batch):
+        _check_sender(sender.uid, settings.policyd_uids, "decisions", "policyd_uids")
+    names = sorted({event.node for event in measured})
+    if len(names) > 1:
+        raise AuthError(
+            "a body with events of several nodes",
+            place="POST /v1/events",
+            value=names[:3],
+            remedy="give each node's agent its own agent.node and agent.spool_dir",
+        )
 
 
 def _proven_sender(settings: CollectorSettings) -> munge.Credential:
@@ -185,9 +259,13 @@ def _refused(error: IngestError) -> tuple[Response, int]:
     return _answer(str(error), error.status)
 
 
+def _busy(error: BusyError) -> tuple[Response, int]:
+    return _answer(str(error), error.status, retry_s=error.retry_after_s)
+
+
 def _our_fault(error: StoreError) -> tuple[Response, int]:
     _log.error("store: %s", error)
-    return _answer(str(error), 503)
+    return _answer(str(error), 503, retry_s=RETRY_S)
 
 
 def _http_error(error: HTTPException) -> tuple[Response, int]:
@@ -199,13 +277,16 @@ def _http_error(error: HTTPException) -> tuple[Response, int]:
 
 def _unforeseen(error: Exception) -> tuple[Response, int]:
     _log.exception("request failed", exc_info=error)
-    return _answer("internal error; see the collector's log", 503)
+    return _answer("internal error; see the collector's log", 503, retry_s=RETRY_S)
 
 
-def _answer(message: str, status: int) -> tuple[Response, int]:
+def _answer(message: str, status: int, *, retry_s: int | None = None) -> tuple[Response, int]:
     _drain()
     body: dict[str, Any] = {"error": message}
-    return jsonify(body), status
+    response = jsonify(body)
+    if retry_s is not None:
+        response.headers["Retry-After"] = str(retry_s)
+    return response, status
 
 
 def _drain() -> None:

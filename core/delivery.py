@@ -18,6 +18,9 @@ __all__ = ["Batch", "Delivery", "Outbox"]
 MAX_BYTES = 1 << 20
 MAX_EVENTS = 20_000
 LONGEST_DELAY_S = 60.0
+LONGEST_ASKED_S = 600.0
+"""A collector that asks for more patience than this is not believed."""
+
 _REFUSED = (400, 413)
 _log = logging.getLogger(__name__)
 
@@ -112,11 +115,14 @@ class Delivery:
         return self._accepted(batch)
 
     def _failed(self, answer: Answer) -> float:
+        """Wait as long as is asked for, or ever longer; never all nodes equally long."""
         if self._failures == 0:
             _log.warning(
                 "events are kept and sent later: the collector's answer was %s",
                 f"{answer.status}: {answer.text[:200].strip()}" if answer.status else answer.text,
             )
         self._failures += 1
+        if answer.retry_after_s is not None:
+            return min(LONGEST_ASKED_S, answer.retry_after_s) * (1.0 + 0.5 * self._jitter())
         longest = min(LONGEST_DELAY_S, 2.0 ** min(self._failures, 10))
         return longest * (0.5 + 0.5 * self._jitter())

@@ -9,16 +9,25 @@ from __future__ import annotations
 
 import socket
 from collections.abc import Mapping
+from typing import NamedTuple
 
-__all__ = ["http_post"]
+__all__ = ["Reply", "http_post", "retry_after"]
 
 LONGEST_ANSWER = 65_536
 
 
+class Reply(NamedTuple):
+    """An answer's status and text, and after how many seconds it says to come again."""
+
+    status: int
+    text: str
+    retry_after_s: int | None = None
+
+
 def http_post(
     host: str, port: int, path: str, headers: Mapping[str, str], body: bytes, timeout_s: float
-) -> tuple[int, str]:
-    """Send `body` and return the answer's status and text, of which the first 64 KiB.
+) -> Reply:
+    """Send `body` and return the answer, of its text the first 64 KiB.
 
     Raises:
         OSError: no answer within `timeout_s` (for each part), or not one of HTTP.
@@ -51,9 +60,28 @@ def _is_whole(answer: bytes) -> bool:
     return False
 
 
-def _parsed(answer: bytes) -> tuple[int, str]:
+def retry_after(value: str | None) -> int | None:
+    """Return the seconds of a Retry-After header; None for none, or a date, which we never send.
+
+    >>> retry_after("7"), retry_after("Fri, 31 Dec 1999 23:59:59 GMT")
+    (7, None)
+    """
+    text = (value or "").strip()
+    return int(text) if text.isascii() and text.isdigit() and len(text) < 10 else None
+
+
+def _header(head: bytes, name: bytes) -> str | None:
+    for line in head.split(b"\r\n")[1:]:
+        key, _, value = line.partition(b":")
+        if key.strip().lower() == name:
+            return value.decode("latin-1")
+    return None
+
+
+def _parsed(answer: bytes) -> Reply:
     head, _, text = answer.partition(b"\r\n\r\n")
     words = head.split(b"\r\n")[0].split()
     if len(words) < 2 or not words[0].startswith(b"HTTP/") or not words[1].isdigit():
         raise OSError(f"no answer in HTTP: {answer[:60]!r}")
-    return int(words[1]), text[:LONGEST_ANSWER].decode("utf-8", errors="replace")
+    shown = text[:LONGEST_ANSWER].decode("utf-8", errors="replace")
+    return Reply(int(words[1]), shown, retry_after(_header(head, b"retry-after")))

@@ -18,16 +18,21 @@ from fairwatt.core.errors import AuthError
 __all__ = ["Credential", "decode", "encode"]
 
 LIBRARY = "libmunge.so.2"
+_OPT_ADDR4 = 5  # MUNGE_OPT_ADDR4, a struct in_addr
 _OPT_SOCKET = 8  # munge_opt_t MUNGE_OPT_SOCKET, stable since libmunge 2.0
 
 
 @dataclass(frozen=True)
 class Credential:
-    """What a good credential proves: these bytes were encoded by this uid and gid."""
+    """What a good credential proves: these bytes were encoded by this uid and gid.
+
+    `origin` is the IPv4 address of the host whose munged made it, as that munged says; "" unknown.
+    """
 
     payload: bytes
     uid: int
     gid: int
+    origin: str = ""
 
 
 def encode(payload: bytes, socket: str | None) -> str:
@@ -78,9 +83,17 @@ def decode(cred: str, socket: str | None) -> Credential:
             if status != 0:
                 raise _refusal(lib, ctx, status, socket)
             payload = ctypes.string_at(buffer, length.value) if buffer.value else b""
+            origin = _origin(lib, ctx)
         finally:
             _free(buffer)
-    return Credential(payload, uid.value, gid.value)
+    return Credential(payload, uid.value, gid.value, origin)
+
+
+def _origin(lib: ctypes.CDLL, ctx: ctypes.c_void_p) -> str:
+    """The address that the decoded credential carries; munged writes none as 0.0.0.0."""
+    address = (ctypes.c_ubyte * 4)()
+    status = lib.munge_ctx_get(ctx, ctypes.c_int(_OPT_ADDR4), ctypes.byref(address))
+    return ".".join(map(str, address)) if status == 0 and any(address) else ""
 
 
 def _ascii(cred: str) -> bytes:

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from urllib.parse import urlsplit
 
 from fairwatt.core.errors import ConfigError, FairwattError
-from fairwatt.core.http_post import http_post
+from fairwatt.core.http_post import http_post, retry_after
 from fairwatt.core.sha256 import sha256_hex
 
 __all__ = ["Answer", "post_events"]
@@ -19,10 +19,14 @@ LONGEST_ANSWER = 65_536
 
 @dataclass(frozen=True)
 class Answer:
-    """The collector's HTTP status and text; status 0: it could not be reached."""
+    """The collector's HTTP status and text; status 0: it could not be reached.
+
+    `retry_after_s` is when it asks to be sent to again, None if it does not say.
+    """
 
     status: int
     text: str
+    retry_after_s: int | None = None
 
 
 def post_events(
@@ -69,7 +73,7 @@ def _over_tls(
         connection.request("POST", path, body=body, headers=headers)
         response = connection.getresponse()
         text = response.read(LONGEST_ANSWER).decode("utf-8", errors="replace")
-        return Answer(response.status, text)
+        return Answer(response.status, text, retry_after(response.getheader("Retry-After")))
     except http.client.HTTPException as error:
         raise OSError(f"{type(error).__name__}: {error}") from error
     finally:

@@ -153,6 +153,18 @@ SETTINGS: tuple[Setting, ...] = (
         "Folder in which dcgm-exporter looks for each GPU's jobs (its --hpc-job-mapping-dir);"
         " empty: no such files are written.",
     ),
+    Setting(
+        "agent.spool_max_mib",
+        int,
+        512,
+        "The most that events not yet delivered may take on disk, in MiB; beyond it the oldest windows are merged, no energy and no run is lost; 0: no limit.",
+    ),
+    Setting(
+        "agent.metrics_file",
+        str,
+        "",
+        "File of the agent's metrics (docs/metrics.md), in a folder that node_exporter's textfile collector reads; empty: none.",
+    ),
     Setting("agent.proc_root", str, "/proc", "Where /proc is (tests use a folder)."),
     Setting("agent.sys_root", str, "/sys", "Where /sys is (tests use a folder)."),
     Setting(
@@ -384,6 +396,25 @@ SETTINGS: tuple[Setting, ...] = (
     ),
     Setting("collector.max_body_bytes", int, 8_388_608, "Largest accepted body, in bytes."),
     Setting(
+        "collector.inbox_mib",
+        int,
+        16,
+        "So much of bodies, in MiB, is worked on at once (some ten times as much memory); who comes then is asked to come again.",
+    ),
+    Setting(
+        "collector.check_origin",
+        str,
+        "off",
+        "Whether the host that a munge credential was made on must be the node that the events name: off, warn (in the log), refuse.",
+        ("off", "warn", "refuse"),
+    ),
+    Setting(
+        "collector.metrics_from",
+        list,
+        ["127.0.0.1", "::1"],
+        "Addresses or networks that may read the collector's /metrics (docs/metrics.md).",
+    ),
+    Setting(
         "collector.sync_s",
         float,
         300.0,
@@ -446,37 +477,63 @@ SETTINGS: tuple[Setting, ...] = (
     Setting(
         "carbon.zone", str, "DEU", "ISO 3166-1 alpha-3 code of the country in the factor file."
     ),
-    Setting("carbon.pue", float, 1.3, "Power usage effectiveness of the machine room."),
+    Setting(
+        "carbon.pue",
+        float,
+        1.3,
+        "Power usage effectiveness of the machine room; a changed one counts from then on.",
+    ),
+    Setting(
+        "carbon.pue_file",
+        str,
+        "",
+        "CSV of the PUE by date (from,pue), in place of carbon.pue; empty: none.",
+    ),
     Setting(
         "carbon.factors_file", str, "", "CSV of factors; empty: the file that comes with fairwatt."
     ),
     Setting(
-        "report.idle_policy",
+        "carbon.source",
         str,
-        "reserved",
-        "Who gets what held GPUs draw without work: who reserved them (reserved), who works on the board (active), or an owner of its own (none).",
-        IDLE_POLICIES,
-    ),
-    Setting("waste.shortest_s", int, 300, "Runs shorter than so many seconds have no class."),
-    Setting("waste.idle_percent", int, 5, "A GPU that is busy for less of the time is idle."),
-    Setting(
-        "waste.busy_percent", int, 50, "GPUs that are busy for so much of the time are used well."
+        "",
+        "Service of finer factors that the collector asks: uk, france, entsoe, electricitymaps (docs/carbon.md); empty: none is asked.",
     ),
     Setting(
-        "waste.cpu_full_percent",
-        int,
-        85,
-        "Cores that are busy for so much of the time are what GPUs wait for.",
+        "carbon.grid_zone",
+        str,
+        "",
+        "Zone of the finer factors, as the service or the imported file names it; empty: the service's only one, or carbon.zone.",
     ),
     Setting(
-        "waste.low_percent", int, 10, "Cores or time used for less were asked far above use."
+        "carbon.method",
+        str,
+        "",
+        "Which method's factors reports use; empty: the service's, else the factor file's.",
     ),
-    Setting("waste.low_memory_percent", int, 25, "Memory used for less was asked far above use."),
+    Setting("carbon.source_url", str, "", "URL of the service; empty: the public one."),
     Setting(
-        "waste.largest_slowdown",
+        "carbon.source_key_file",
+        str,
+        "",
+        "File with the service's key, readable by the collector's user alone (mode 0600).",
+    ),
+    Setting(
+        "carbon.fetch_s",
         float,
-        2.0,
-        "A smaller GPU is advised where a run would take at worst so many times as long.",
+        10_800.0,
+        "Seconds between two questions to the service; 0: only `fairwatt carbon fetch`.",
+    ),
+    Setting(
+        "carbon.contracts_file",
+        str,
+        "",
+        "CSV of the electricity bought, for the market-based figure; empty: that is unknown.",
+    ),
+    Setting(
+        "carbon.embodied_file",
+        str,
+        "",
+        "CSV that adds hardware with its embodied carbon to what fairwatt knows; empty: none.",
     ),
     Setting("dashboard.listen", str, "127.0.0.1:8080", "Address and port of the dashboard."),
     Setting(

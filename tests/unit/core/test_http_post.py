@@ -48,7 +48,7 @@ def post(port: int) -> tuple[int, str]:
 
 def test_what_is_sent_and_what_comes_back() -> None:
     with server(b"HTTP/1.1 413 Too Large\r\nServer: x\r\n\r\nzu gro\xc3\x9f") as (port, request):
-        assert post(port) == (413, "zu groß")
+        assert post(port) == (413, "zu groß", None)
     head = request().decode().split("\r\n\r\n")[0].split("\r\n")
     assert head[0] == "POST /v1/x HTTP/1.0"
     assert set(head[1:]) == {
@@ -61,7 +61,23 @@ def test_what_is_sent_and_what_comes_back() -> None:
 def test_a_server_that_keeps_the_connection_open_is_not_waited_for() -> None:
     answer = b"HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\nok"
     with server(answer, closes=False) as (port, _):
-        assert post(port) == (200, "ok")
+        assert post(port) == (200, "ok", None)
+
+
+@pytest.mark.parametrize(
+    ("header", "seconds"),
+    [
+        (b"Retry-After: 7", 7),
+        (b"retry-after:  12 ", 12),
+        (b"Retry-After: -3", None),
+        (b"Retry-After: 1e3", None),
+        (b"Retry-After: Fri, 31 Dec 1999 23:59:59 GMT", None),
+        (b"Retry-After: 99999999999", None),
+    ],
+)
+def test_when_to_come_again(header: bytes, seconds: int | None) -> None:
+    with server(b"HTTP/1.1 429 Busy\r\n" + header + b"\r\n\r\nlater") as (port, _):
+        assert post(port) == (429, "later", seconds)
 
 
 @pytest.mark.parametrize("answer", [b"", b"\r\n", b"SSH-2.0-x\r\n", b"HTTP/1.1 abc\r\n\r\n"])
@@ -72,7 +88,7 @@ def test_another_protocol_is_an_error_that_shows_it(answer: bytes) -> None:
 
 def test_an_endless_answer_is_cut() -> None:
     with server(b"HTTP/1.0 200 OK\r\n\r\n" + b"x" * 200_000) as (port, _):
-        status, text = post(port)
+        status, text, _ = post(port)
     assert (status, len(text) <= 65_536) == (200, True)
 
 
