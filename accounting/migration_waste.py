@@ -17,6 +17,12 @@ __all__ = ["waste_tables"]
 
 _STEPS = (
     *USE_TABLES,
+    # What a run used of each board's memory, of all slices that it held there.
+    """CREATE TABLE run_gpu_memory (
+        run_id INTEGER NOT NULL REFERENCES job_run ON DELETE CASCADE,
+        device_uuid TEXT NOT NULL, max_mib INTEGER NOT NULL, mean_mib INTEGER NOT NULL,
+        PRIMARY KEY (run_id, device_uuid)
+    ) STRICT, WITHOUT ROWID""",
     # The largest sum of its tasks' resident memory in any step, from sacct.
     """CREATE TABLE run_memory (
         run_id INTEGER PRIMARY KEY REFERENCES job_run ON DELETE CASCADE,

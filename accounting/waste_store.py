@@ -46,7 +46,11 @@ _BOARDS = """
     WHERE e.run_id IN (SELECT value FROM json_each(?)) AND coalesce(d.kind, 'gpu') = 'gpu'
     ORDER BY e.run_id, e.device_uuid"""
 _MEMORY = """
-    SELECT n.run_id, c.device_uuid, max(c.memory_max_mib), sum(c.memory_ms)
+    SELECT run_id, device_uuid, max_mib FROM run_gpu_memory
+    WHERE run_id IN (SELECT value FROM json_each(?))"""
+_SUM_MEMORY = """
+    INSERT OR REPLACE INTO run_gpu_memory
+    SELECT n.run_id, c.device_uuid, max(c.memory_max_mib), sum(c.memory_mib_ms) / sum(c.memory_ms)
     FROM node_run n JOIN use_cell c
       ON c.node = n.node AND c.job_id = n.job_id AND c.run_start_ms = n.start_ms
     WHERE n.run_id IN (SELECT value FROM json_each(?)) AND c.memory_ms > 0
@@ -95,6 +99,7 @@ def judge_runs(
             )]  # fmt: skip
             if not batch:
                 return judged
+            connection.execute(_SUM_MEMORY, (json.dumps(batch),))
             _write(connection, batch, judgements(connection, batch, catalogue, limits), zone)
             judged += len(batch)
 
@@ -158,7 +163,7 @@ def _evidence(
     ids = (json.dumps(list(run_ids)),)
     parts = _grouped(connection.execute(_PARTS, ids))
     boards = _grouped(connection.execute(_BOARDS, ids))
-    memory = {(run, device): mib for run, device, mib, _ in connection.execute(_MEMORY, ids)}
+    memory = {(run, device): mib for run, device, mib in connection.execute(_MEMORY, ids)}
     known_ms = dict(connection.execute(_KNOWN, ids))
     peaks = dict(connection.execute(_PEAKS, ids))
     slow = {run: (lag, node) for run, lag, node in connection.execute(_SLOW, ids)}

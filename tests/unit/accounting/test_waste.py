@@ -220,7 +220,8 @@ evidence = st.builds(
     elapsed_s=maybe(200_000), timelimit_s=maybe(200_000), nnodes=st.none() | st.integers(1, 3),
     ncpus=st.none() | st.integers(1, 64), cpu_time_s=maybe(6_400_000), mem_mib=maybe(300_000),
     mem_peak_mib=maybe(300_000), gpu_count=maybe(3),
-    gpu_mem_mib=st.sampled_from([None, 40_960, 81_920]), gpus=st.lists(uses, max_size=3).map(tuple),
+    gpu_mem_mib=st.sampled_from([None, 40_960, 81_920]),
+    gpus=st.lists(uses, max_size=3).map(tuple),
     util_known_permille=st.sampled_from([None, 500, 800, 1000]), slow_permille=maybe(400),
     offers=st.sampled_from([(), OFFERS]),
 )  # fmt: skip
@@ -234,7 +235,7 @@ def test_every_evidence_has_one_class_and_words_for_it(run) -> None:
     assert verdict.waste_permille is None or 0 <= verdict.waste_permille <= 1000
     told = advise(run, verdict, NAMES)
     assert told.evidence.endswith(".")
-    assert "None" not in f"{told.evidence} {told.advice or str()}"
+    assert "None" not in f"{told.evidence} {told.advice or ''}"
     if verdict.kind in (Waste.UNKNOWN, Waste.HEALTHY):
         assert told.advice is None
     if run.elapsed_s is None or run.elapsed_s < 300:
