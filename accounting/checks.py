@@ -8,7 +8,9 @@ import time
 from contextlib import closing
 from pathlib import Path
 
-from fairwatt.accounting.carbon.factors import check_zone, load_factors
+from fairwatt.accounting.carbon.fetch import last_known_ts
+from fairwatt.accounting.carbon.site import carbon_site
+from fairwatt.accounting.carbon.sources.source import GridSource
 from fairwatt.accounting.days import site_zone
 from fairwatt.accounting.store import open_reader
 from fairwatt.accounting.store_checks import store_checks
@@ -21,6 +23,7 @@ from fairwatt.core.host import is_expected
 __all__ = ["checks"]
 
 SILENT_S = 3600
+STALE_FACTORS_S = 3 * 86_400
 LATE_ROUNDS = 3
 UNJOINED_MS = 3_600_000
 
@@ -79,17 +82,37 @@ def _import(config: Config) -> list[Finding]:
 
 
 def _factors(config: Config) -> list[Finding]:
-    file = load_factors(config["carbon.factors_file"] or None)
-    check_zone(file, config["carbon.zone"])
+    site = carbon_site(config)
     site_zone(config["site.timezone"])
-    until_ts = max(f.until_ts for f in file.factors if f.zone == config["carbon.zone"])
+    if site.source is not None:
+        return _service(config, site.source)
+    until_ts = max(f.until_ts for f in site.factors.factors if f.zone == site.zone)
     if until_ts > time.time():
         return []
     last_day = time.strftime("%Y-%m-%d", time.gmtime(until_ts - 1))
     return [
         Finding(
-            f"carbon factors of {config['carbon.zone']} end on {last_day}; the last one goes on",
+            f"carbon factors of {site.zone} end on {last_day}; the last one goes on",
             "put a newer file in carbon.factors_file",
+            "warn",
+        )
+    ]
+
+
+def _service(config: Config, source: GridSource) -> list[Finding]:
+    """The collector asks it; here only how old the newest of its factors is."""
+    if not Path(config["collector.database"]).exists():
+        return []
+    with closing(_reader(config)) as db:
+        last_ts = last_known_ts(db, source)
+    if last_ts is not None and time.time() - last_ts < STALE_FACTORS_S:
+        return []
+    day = "" if last_ts is None else time.strftime("%Y-%m-%d", time.gmtime(last_ts))
+    what = f"the factors of {source.zone} end on {day}" if day else f"no factors of {source.zone}"
+    return [
+        Finding(
+            f"{what}, says the service {source.name}",
+            "run `fairwatt carbon fetch`, and see the collector's log",
             "warn",
         )
     ]

@@ -15,10 +15,8 @@ from zoneinfo import ZoneInfo
 from sqlite_utils import Database
 
 from fairwatt.accounting.audit_nightly import audit_if_due
-from fairwatt.accounting.carbon.factors import FactorFile, check_zone, load_factors
-from fairwatt.accounting.carbon.grid_store import store_factors
-from fairwatt.accounting.carbon.pue import store_pue
 from fairwatt.accounting.carbon.restate import restate
+from fairwatt.accounting.carbon.site import CarbonSite, carbon_site, prepare_carbon
 from fairwatt.accounting.days import site_zone
 from fairwatt.accounting.rollup import mark_open_days, rollup
 from fairwatt.accounting.settle import settle
@@ -55,9 +53,7 @@ class Site:
     database: Path
     cluster: str
     zone: ZoneInfo
-    carbon_zone: str
-    pue: float
-    factors: FactorFile
+    carbon: CarbonSite
     catalogue: Catalogue
     slurm_conf: str
     overlap_s: int
@@ -73,15 +69,11 @@ def site_of(config: Config) -> Site:
         ConfigError: an unknown time zone, a bad factor file, a zone without factors.
         CatalogueError: a bad file in site.catalogue_dir.
     """
-    factors = load_factors(config["carbon.factors_file"] or None)
-    check_zone(factors, config["carbon.zone"])
     return Site(
         database=Path(config["collector.database"]),
         cluster=config["site.cluster"],
         zone=site_zone(config["site.timezone"]),
-        carbon_zone=config["carbon.zone"],
-        pue=config["carbon.pue"],
-        factors=factors,
+        carbon=carbon_site(config),
         catalogue=load_catalogue(config["site.catalogue_dir"] or None),
         slurm_conf=config["site.slurm_conf"],
         overlap_s=config["collector.sync_overlap_s"],
@@ -92,7 +84,7 @@ def site_of(config: Config) -> Site:
 
 
 def prepare_store(site: Site) -> Database:
-    """Open the store and bring its carbon factors and PUE up to date.
+    """Open the store and bring what it knows of carbon up to date.
 
     Raises:
         StoreError: it cannot be opened.
@@ -100,8 +92,7 @@ def prepare_store(site: Site) -> Database:
     """
     db = open_store(site.database)
     with transaction(db) as connection:
-        store_factors(connection, site.factors)
-        store_pue(connection, site.pue, int(time.time()))
+        prepare_carbon(connection, site.carbon, int(time.time()))
     return db
 
 
@@ -116,8 +107,8 @@ def refresh(db: Database, site: Site, lock: AbstractContextManager[object] | Non
         now_ts = last_import_ts(db.conn, site.cluster) or int(time.time())
         with transaction(db) as connection:
             mark_open_days(connection, site.zone, now_ts)
-        days = rollup(db, site.cluster, site.zone, site.carbon_zone, now_ts)
-        return days + restate(db, site.zone, site.carbon_zone)
+        days = rollup(db, site.cluster, site.zone, site.carbon.zone, now_ts)
+        return days + restate(db, site.zone, site.carbon.zone)
 
 
 def import_and_refresh(

@@ -13,7 +13,9 @@
     * SpoolError        the node's journal of events
     * IngestError       a body that the collector refuses; `.status` is the HTTP status
         * AuthError     its munge credential
+        * BalanceError  a window whose parts are not what was measured
         * BusyError     no room for it now; `.retry_after_s`
+    * SourceError       a service of grid data that does not answer as documented
     * StoreError        the SQLite store
     * ReportError       a report that cannot be made for this scope and period
         * NotFoundError the object does not exist or is out of the asker's scope: no difference
@@ -25,6 +27,7 @@ from collections.abc import Sequence
 
 __all__ = [
     "AuthError",
+    "BalanceError",
     "BusyError",
     "CatalogueError",
     "CommandError",
@@ -38,6 +41,7 @@ __all__ = [
     "PolicyError",
     "ReportError",
     "SlurmError",
+    "SourceError",
     "SpoolError",
     "StoreError",
 ]
@@ -139,11 +143,19 @@ class AuthError(IngestError):
     status = 403
 
 
+class BalanceError(IngestError):
+    """A window whose parts do not sum to what was measured."""
+
+
 class BusyError(IngestError):
     """There is no room for a body now; `retry_after_s` is when to send it again."""
 
     status = 429
     retry_after_s = 1
+
+
+class SourceError(FairwattError):
+    """A service of grid data does not answer, or not as it is documented."""
 
 
 class StoreError(FairwattError):

@@ -54,23 +54,18 @@ def write_hours(
 
 
 def read_hours(
-    connection: sqlite3.Connection,
-    from_ts: int,
-    until_ts: int,
-    where: str,
-    params: tuple[str, ...],
-) -> Iterator[tuple[Owner, dict[int, int]]]:
-    """Yield the energies by slot of each owner that `where` names, from the hours of the span."""
+    connection: sqlite3.Connection, from_ts: int, until_ts: int
+) -> list[tuple[Owner, dict[int, int]]]:
+    """Return the energies by slot of each owner from the hours of [from_ts, until_ts)."""
     rows = connection.execute(
-        "SELECT cluster, owner, account, user, kind, part, hour_ts, q0_mj, q1_mj, q2_mj, q3_mj"  # noqa: S608
-        f" FROM energy_hour JOIN energy_owner USING (key_id) WHERE {where}"
-        " AND hour_ts >= ? AND hour_ts < ?",
-        (*params, from_ts, until_ts),
+        "SELECT cluster, owner, account, user, kind, part, hour_ts, q0_mj, q1_mj, q2_mj, q3_mj"
+        " FROM energy_hour JOIN energy_owner USING (key_id) WHERE hour_ts >= ? AND hour_ts < ?",
+        (from_ts, until_ts),
     )
     found: dict[Owner, dict[int, int]] = {}
     for row in rows:
         found.setdefault(Owner(*row[:6]), {}).update(slots_in(row[6], row[7:]))
-    yield from sorted(found.items())
+    return sorted(found.items())
 
 
 def slots_in(hour_ts: int, quarters: Iterable[int]) -> dict[int, int]:

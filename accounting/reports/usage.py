@@ -5,17 +5,22 @@ from __future__ import annotations
 
 import json
 import sqlite3
-from collections.abc import Hashable, Iterable
-from dataclasses import dataclass, fields
+from collections.abc import Callable, Hashable, Iterable, Mapping
+from dataclasses import dataclass, fields, replace
 from datetime import timedelta
-from typing import Any, Literal
+from typing import Any, Literal, TypeVar
 
+from fairwatt.accounting.carbon.grid import Emission
+from fairwatt.accounting.carbon.hours import Owner
+from fairwatt.accounting.reports.old_factors import OwnerDay, old_run_carbon
 from fairwatt.accounting.reports.period import Period
 from fairwatt.accounting.reports.scope import Scope, select
 
 __all__ = ["Usage", "grouped", "hours", "size_notes", "total", "usage_by", "usage_series"]
 
 Key = Literal["account", "user", "gpu_type", "day", "month"]
+K = TypeVar("K", bound=Hashable)
+_NOTHING = Emission(0, 0, 0, 0)
 
 
 @dataclass(frozen=True)
@@ -39,6 +44,9 @@ class Usage:
     unmeasured_milli_s: int = 0
     co2_mg: int = 0
     unsized_s: int = 0
+    factor_fallback_mj: int = 0
+    market_mg: int = 0
+    market_unknown_mj: int = 0
 
     def __add__(self, other: Usage) -> Usage:
         """Return the sum, field by field."""
@@ -80,6 +88,18 @@ class Usage:
         """CO2e; None if the energy is unknown or no factor was valid."""
         energy_mj = self.energy_mj
         return None if energy_mj is None or (energy_mj and not self.co2_mg) else self.co2_mg
+
+    @property
+    def market_carbon_mg(self) -> int | None:
+        """Market-based CO2e; None if a part of the energy is unknown or under no contract."""
+        known = self.carbon_mg is not None and not self.market_unknown_mj
+        return self.market_mg if known else None
+
+    @property
+    def fallback(self) -> float | None:
+        """Part of the energy whose factor fills a gap; None without energy."""
+        energy_mj = self.idle_mj + self.active_mj
+        return self.factor_fallback_mj / energy_mj if energy_mj else None
 
 
 _NAMES = tuple(field.name for field in fields(Usage))
@@ -123,10 +143,18 @@ def usage_by(
     cluster: str | None = None,
     accounts: Iterable[str] | None = None,
     user: str | None = None,
+    factors: int | None = None,
 ) -> dict[str, Usage]:
-    """Return the usage of the period's days per value of `key`, filtered and within scope."""
+    """Return the usage of the period's days per value of `key`, filtered and within scope.
+
+    Its carbon is that of a version of the factors; None: the newest.
+    """
     rows = _rows(db, scope, _DAILY, key, period, cluster, accounts, user)
-    return {row[0]: Usage(*row[1:]) for row in rows}
+    usage = {row[0]: Usage(*row[1:]) for row in rows}
+    if factors is None:
+        return usage
+    old = old_run_carbon(db, scope, period, factors, cluster=cluster, accounts=accounts, user=user)
+    return _with_carbon(usage, old, lambda owner, day: _KEYS[key](owner, day))
 
 
 def usage_series(
@@ -137,11 +165,21 @@ def usage_series(
     *,
     cluster: str,
     accounts: Iterable[str],
+    factors: int | None = None,
 ) -> dict[tuple[str, str], Usage]:
-    """Return the usage per (day or month, account); months are those the period touches."""
+    """Return the usage per (day or month, account); months are those the period touches.
+
+    Its carbon is that of a version of the factors; None: the newest.
+    """
+    accounts = list(accounts)
     sql = _TWO_KEYS if step == "day" else _MONTHLY
     rows = _rows(db, scope, sql, step, period, cluster, accounts, None)
-    return {(row[0], row[1]): Usage(*row[2:]) for row in rows}
+    usage = {(row[0], row[1]): Usage(*row[2:]) for row in rows}
+    if factors is None:
+        return usage
+    whole = period if step == "day" else _whole_months(period)
+    old = old_run_carbon(db, scope, whole, factors, cluster=cluster, accounts=accounts, user=None)
+    return _with_carbon(usage, old, lambda owner, day: (_KEYS[step](owner, day), owner.account))
 
 
 def total(parts: Iterable[Usage]) -> Usage:
@@ -156,6 +194,45 @@ def grouped(usage: dict[Any, Usage], name_of: dict[Any, Hashable]) -> dict[Hasha
         name = name_of[key]
         result[name] = result.get(name, Usage()) + amount
     return result
+
+
+_KEYS: Mapping[Key, Callable[[Owner, str], str]] = {
+    "account": lambda owner, _day: owner.account,
+    "user": lambda owner, _day: owner.user,
+    "gpu_type": lambda owner, _day: owner.part,
+    "day": lambda _owner, day: day,
+    "month": lambda _owner, day: day[:7],
+}
+
+
+def _with_carbon(
+    usage: Mapping[K, Usage],
+    emissions: Mapping[OwnerDay, Emission],
+    key_of: Callable[[Owner, str], K],
+) -> dict[K, Usage]:
+    """Put other carbon in place of what the rollups hold."""
+    sums: dict[K, Emission] = {}
+    for (owner, day), made in emissions.items():
+        key = key_of(owner, day)
+        pairs = zip(sums.get(key, _NOTHING), made, strict=True)
+        sums[key] = Emission(*(one + other for one, other in pairs))
+    return {key: _replaced(use, sums.get(key, _NOTHING)) for key, use in usage.items()}
+
+
+def _replaced(use: Usage, made: Emission) -> Usage:
+    return replace(
+        use,
+        co2_mg=made.co2_mg,
+        factor_fallback_mj=made.fallback_mj,
+        market_mg=made.market_mg,
+        market_unknown_mj=made.market_unknown_mj,
+    )
+
+
+def _whole_months(period: Period) -> Period:
+    last = period.until - timedelta(days=1)
+    following = (last.replace(day=28) + timedelta(days=4)).replace(day=1)
+    return replace(period, first=period.first.replace(day=1), until=following)
 
 
 def _rows(

@@ -80,7 +80,7 @@ def test_carbon_follows_the_hours_not_the_start(store):
     assert (row["energy_mj"], row["co2_mg"], row["pue"]) == (2 * KWH, 600_000, "1.2")
     assert row["g_per_kwh"] == "250"
     assert "AAA" in row["factor"]
-    assert "version 1" in row["factor"]
+    assert "version 4" in row["factor"]
 
 
 def test_without_factors_carbon_is_unknown(store):
