@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Sums of windows by local hour: of each run on each device, and of each device.
+"""Sums of windows by local hour: of each run on each device, and of each device; and of all.
 
 They grow with every window that is taken, in the same transaction, and each window is taken once.
 So a run's energy is a sum over hours, however many windows it has, and equals the sum over the
@@ -36,6 +36,11 @@ CELL_TABLES = (
         measured_mj INTEGER NOT NULL, idle_mj INTEGER NOT NULL, active_mj INTEGER NOT NULL,
         system_mj INTEGER NOT NULL,
         PRIMARY KEY (hour_ts, device_uuid)
+    ) STRICT, WITHOUT ROWID""",
+    """CREATE TABLE ledger_total (
+        kind TEXT PRIMARY KEY, windows INTEGER NOT NULL, unknown_windows INTEGER NOT NULL,
+        measured_mj INTEGER NOT NULL, idle_mj INTEGER NOT NULL, active_mj INTEGER NOT NULL,
+        system_mj INTEGER NOT NULL
     ) STRICT, WITHOUT ROWID""",
 )
 
@@ -88,18 +93,28 @@ class Cells:
         self._zone = zone
         self._runs: dict[_RunKey, _RunCell] = {}
         self._devices: dict[tuple[int, str], list[int]] = {}
+        self._totals: dict[str, list[int]] = {}
 
     def add(self, event: WindowClosed) -> None:
-        """Add a window; one of unknown energy adds nothing."""
-        if event.measured_mj is not None:
+        """Add a window; of one of unknown energy only that there is one."""
+        if event.measured_mj is None:
+            self._total(event.kind)[1] += 1
+        else:
             window = _Window(
                 *(event.node, event.device, event.t0_ms, event.t1_ms, event.measured_mj),
                 *(event.unallocated_idle_mj or 0, event.unallocated_active_mj or 0),
                 *(event.system_mj or 0, event.method, event.flags),
             )
-            self._add(window, event.shares)
+            self._add(window, event.shares, event.kind)
 
-    def _add(self, window: _Window, shares: Sequence[Share]) -> None:
+    def _total(self, kind: str) -> list[int]:
+        return self._totals.setdefault(kind, [0] * 6)
+
+    def _add(self, window: _Window, shares: Sequence[Share], kind: str) -> None:
+        total = self._total(kind)
+        amounts = (window.measured_mj, window.idle_mj, window.active_mj, window.system_mj)
+        for place, amount in enumerate((1, 0, *amounts)):
+            total[place] += amount
         for hour_ts, a_ms, b_ms in _pieces(window.t0_ms, window.t1_ms, self._zone):
             self._add_device(window, hour_ts, a_ms, b_ms)
             seen: set[int] = set()
@@ -130,38 +145,40 @@ class Cells:
     def write(self, connection: sqlite3.Connection) -> None:
         """Add the sums to those in the store, in the caller's transaction, and forget them."""
         connection.executemany(_ADD_RUN, ((*key, *c.row()) for key, c in self._runs.items()))
-        connection.executemany(
-            _ADD_DEVICE, ((*key, *sums) for key, sums in self._devices.items())
-        )
+        connection.executemany(_ADD_DEVICE, ((*key, *sums) for key, sums in self._devices.items()))
+        connection.executemany(_ADD_TOTAL, ((kind, *sums) for kind, sums in self._totals.items()))
         self._runs.clear()
         self._devices.clear()
+        self._totals.clear()
 
 
 def fill_cells(connection: sqlite3.Connection, zone: ZoneInfo) -> None:
     """Make all sums anew from the windows in the store, in the caller's transaction."""
-    connection.execute("DELETE FROM run_cell")
-    connection.execute("DELETE FROM device_hour")
+    for table in ("run_cell", "device_hour", "ledger_total"):
+        connection.execute(f"DELETE FROM {table}")  # noqa: S608 - our own names
     cells = Cells(zone)
-    for number, (window, shares) in enumerate(_stored(connection), start=1):
-        cells._add(window, shares)
+    connection.execute(_COUNT_UNKNOWN)
+    for number, (window, shares, kind) in enumerate(_stored(connection), start=1):
+        cells._add(window, shares, kind)
         if number % 10_000 == 0:
             cells.write(connection)
     cells.write(connection)
 
 
-def _stored(connection: sqlite3.Connection) -> Iterator[tuple[_Window, list[Share]]]:
+def _stored(connection: sqlite3.Connection) -> Iterator[tuple[_Window, list[Share], str]]:
     windows = connection.execute(
-        "SELECT node, device_uuid, t0_ms, t1_ms, measured_mj, unallocated_idle_mj,"
-        " unallocated_active_mj, system_mj, method, flags FROM window WHERE measured_mj IS NOT NULL"
+        "SELECT coalesce(d.kind, 'gpu'), w.node, w.device_uuid, w.t0_ms, w.t1_ms, w.measured_mj,"
+        " w.unallocated_idle_mj, w.unallocated_active_mj, w.system_mj, w.method, w.flags"
+        " FROM window w LEFT JOIN device d USING (device_uuid) WHERE w.measured_mj IS NOT NULL"
     )
-    for row in windows:
+    for kind, *row in windows:
         window = _Window(*row)
         shares = connection.execute(
             "SELECT job_id, run_start_ms, instance_uuid, idle_mj, active_mj, util_permille"
             " FROM window_share WHERE device_uuid = ? AND t0_ms = ?",
             (window.device, window.t0_ms),
         )
-        yield window, [_share(*one) for one in shares]
+        yield window, [_share(*one) for one in shares], kind
 
 
 def _share(
@@ -217,4 +234,16 @@ _ADD_DEVICE = (
     " ON CONFLICT DO UPDATE SET measured_mj = measured_mj + excluded.measured_mj,"
     " idle_mj = idle_mj + excluded.idle_mj, active_mj = active_mj + excluded.active_mj,"
     " system_mj = system_mj + excluded.system_mj"
+)
+_ADD_TOTAL = (
+    "INSERT INTO ledger_total VALUES (?, ?, ?, ?, ?, ?, ?)"
+    " ON CONFLICT DO UPDATE SET windows = windows + excluded.windows,"
+    " unknown_windows = unknown_windows + excluded.unknown_windows,"
+    " measured_mj = measured_mj + excluded.measured_mj,"
+    " idle_mj = idle_mj + excluded.idle_mj, active_mj = active_mj + excluded.active_mj,"
+    " system_mj = system_mj + excluded.system_mj"
+)
+_COUNT_UNKNOWN = (
+    "INSERT INTO ledger_total SELECT coalesce(d.kind, 'gpu'), 0, count(*), 0, 0, 0, 0"
+    " FROM window w LEFT JOIN device d USING (device_uuid) WHERE w.measured_mj IS NULL GROUP BY 1"
 )

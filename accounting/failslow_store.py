@@ -81,9 +81,7 @@ def _judged_until(connection: sqlite3.Connection, node_runs: Sequence[NodeRun]) 
 
 
 _END = "SELECT end_ms FROM node_run WHERE node = ? AND job_id = ? AND start_ms = ?"
-_LAST = (
-    "SELECT max(last_ms) FROM run_cell WHERE node = ? AND job_id = ? AND run_start_ms = ?"
-)
+_LAST = "SELECT max(last_ms) FROM run_cell WHERE node = ? AND job_id = ? AND run_start_ms = ?"
 _PIECES = (
     "SELECT s.device_uuid, w.t0_ms, w.t1_ms, s.idle_mj, s.active_mj, s.util_permille,"
     " s.instance_uuid, w.clock_mhz"

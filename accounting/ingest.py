@@ -13,9 +13,10 @@ from sqlite_utils import Database
 
 from fairwatt.accounting.cells import Cells
 from fairwatt.accounting.decisions import store_decision
+from fairwatt.accounting.event_checks import LAST_MS, check_apart, check_conserving, check_times
 from fairwatt.accounting.pieces import AND_EARLIER, UNSETTLE_FROM
 from fairwatt.accounting.prune import PrunedEvents
-from fairwatt.accounting.store import SQLITE_INTEGER_MAX, transaction
+from fairwatt.accounting.store import transaction
 from fairwatt.accounting.use_cells import UseCells
 from fairwatt.accounting.windows import WindowSources, moved_until_ms
 from fairwatt.core.errors import IngestError
@@ -34,9 +35,6 @@ __all__ = ["ingest", "ingest_body"]
 HOUR_S = 3600
 HOUR_MS = 1000 * HOUR_S
 DIGEST_BYTES = 16
-LAST_MS = 4_102_444_800_000
-"""2100-01-01: a later time comes from a broken clock, and no calendar goes on for ever."""
-LONGEST_WINDOW_MS = 366 * 24 * HOUR_MS
 
 _UTC = ZoneInfo("UTC")
 _UNSETTLE = f"{UNSETTLE_FROM} VALUES (?, ?, ?, ?) {AND_EARLIER}"
@@ -85,7 +83,7 @@ def ingest_body(
     dirt, pruned = _Dirt(zone or _UTC, moved_until_ms(connection)), PrunedEvents(connection)
     for number, event in enumerate(events, start=1):
         try:
-            _check_times(event)
+            check_times(event)
             if not pruned.have(event) and _remember(connection, event, received_ts):
                 _apply(connection, event, users or {}, dirt)
                 accepted += 1
@@ -177,26 +175,6 @@ def _apply(
             store_decision(connection, event, users)
 
 
-def _check_times(event: Event) -> None:
-    """One time beyond all calendars would end every later round of settling."""
-    times = _times(event)
-    if min(times) < 0 or max(times) > LAST_MS:
-        raise IngestError(
-            "no time at which this can have been",
-            value=times,
-            remedy="set the node's clock, then restart its agent",
-        )
-
-
-def _times(event: Event) -> tuple[int, int]:
-    match event:
-        case WindowClosed():
-            return event.t0_ms, event.t1_ms
-        case RunEnded():
-            return event.run_start_ms, event.t_ms
-    return event.t_ms, event.t_ms
-
-
 def _devices(connection: sqlite3.Connection, event: AgentStarted) -> None:
     before = _models(connection, event)
     connection.executemany(
@@ -243,7 +221,7 @@ def _models(
 def _unsettle_device(connection: sqlite3.Connection, device_uuid: str) -> None:
     """What was settled before the model was known names it too, as in any other order."""
     connection.execute(
-        f"{UNSETTLE_FROM} SELECT node, job_id, start_ms, 0 FROM hold WHERE device_uuid = ?"
+        f"{UNSETTLE_FROM} SELECT node, job_id, start_ms, 0 FROM hold WHERE device_uuid = ?"  # noqa: S608
         f" {AND_EARLIER}",
         (device_uuid,),
     )
@@ -298,12 +276,12 @@ def _run_ended(connection: sqlite3.Connection, event: RunEnded) -> None:
 
 
 def _window(connection: sqlite3.Connection, event: WindowClosed, moved_until_ms: int) -> None:
-    _check_conserving(event)
-    _check_apart(connection, event)
+    check_conserving(event)
+    check_apart(connection, event)
     if event.t0_ms < moved_until_ms:
         with WindowSources(connection) as sources:
             for month in sources.readable(event.t0_ms, event.t1_ms):
-                _check_apart(month, event)
+                check_apart(month, event)
     if event.kind != "gpu":
         _host_part(connection, event)
     connection.execute(
@@ -355,49 +333,6 @@ def _hours(t0_ms: int, t1_ms: int) -> range:
     return range(t0_ms // HOUR_MS * HOUR_S, -(-t1_ms // 1000), HOUR_S)
 
 
-def _check_conserving(event: WindowClosed) -> None:
-    """Σ shares + unallocated + system = measured, in mJ, with no negative part."""
-    if event.t1_ms <= event.t0_ms:
-        raise IngestError("a window without length", value=(event.t0_ms, event.t1_ms))
-    if event.t1_ms - event.t0_ms > LONGEST_WINDOW_MS:
-        raise IngestError(
-            "a window of more than a year",
-            value=(event.t0_ms, event.t1_ms),
-            remedy="set the node's clock, then restart its agent",
-        )
-    rest = (event.unallocated_idle_mj, event.unallocated_active_mj, event.system_mj)
-    if event.measured_mj is None:
-        if event.shares or rest[:2] != (None, None) or event.system_mj:
-            raise IngestError("a window of unknown energy has parts", value=event.device)
-        return
-    parts = [part for share in event.shares for part in (share.idle_mj, share.active_mj)]
-    known = [part for part in (*rest, *parts) if part is not None]
-    if None in rest or min(known) < 0 or max(known) > SQLITE_INTEGER_MAX:
-        raise IngestError("a part of the window is missing, negative or too large", value=known)
-    if sum(known) != event.measured_mj:
-        owners = "shares + unallocated" + ("" if event.kind == "gpu" else " + system")
-        raise IngestError(
-            f"{owners} = {sum(known)} mJ, measured {event.measured_mj} mJ",
-            value=f"{event.device} from {event.t0_ms}",
-            remedy="update the node's agent",
-        )
-
-
-def _check_apart(connection: sqlite3.Connection, event: WindowClosed) -> None:
-    """Windows of one device never overlap: energy would count twice."""
-    before = connection.execute(
-        "SELECT t0_ms, t1_ms FROM window WHERE device_uuid = ? AND t0_ms < ?"
-        " ORDER BY t0_ms DESC LIMIT 1",
-        (event.device, event.t1_ms),
-    ).fetchone()
-    if before is not None and before[1] > event.t0_ms:
-        raise IngestError(
-            f"window [{event.t0_ms}, {event.t1_ms}) overlaps [{before[0]}, {before[1]})",
-            value=event.device,
-            remedy="two agents report this device, or the node's clock stepped back",
-        )
-
-
 def _unsettle(connection: sqlite3.Connection, key: tuple[str, int, int]) -> None:
     connection.execute(_UNSETTLE, (*key, 0))
 
@@ -406,13 +341,13 @@ def _unsettle_holders(connection: sqlite3.Connection, event: WindowClosed) -> No
     """Runs that held the device while it could not be read learn of the hole."""
     if event.kind != "gpu":
         connection.execute(
-            f"{UNSETTLE_FROM} SELECT node, job_id, start_ms, 0 FROM node_run WHERE node = ?"
+            f"{UNSETTLE_FROM} SELECT node, job_id, start_ms, 0 FROM node_run WHERE node = ?"  # noqa: S608
             f" AND start_ms < ? AND (end_ms IS NULL OR end_ms > ?) {AND_EARLIER}",
             (event.node, event.t1_ms, event.t0_ms),
         )
         return
     connection.execute(
-        f"{UNSETTLE_FROM} SELECT DISTINCT node, job_id, start_ms, 0 FROM hold JOIN node_run"
+        f"{UNSETTLE_FROM} SELECT DISTINCT node, job_id, start_ms, 0 FROM hold JOIN node_run"  # noqa: S608
         " USING (node, job_id, start_ms)"
         " WHERE device_uuid = ? AND start_ms < ?"
         f" AND (end_ms IS NULL OR end_ms > ?) {AND_EARLIER}",
@@ -425,6 +360,6 @@ def _unstorable(event: Event, error: Exception) -> IngestError:
 
 
 def _at_line(number: int, error: IngestError) -> IngestError:
-    return IngestError(
+    return type(error)(
         error.problem, place=f"line {number}", value=error.value, remedy=error.remedy
     )

@@ -22,7 +22,7 @@ from sqlite_utils import Database
 
 from fairwatt.accounting.ingest import ingest_body
 from fairwatt.accounting.store import transaction
-from fairwatt.core.errors import BusyError, FairwattError, IngestError
+from fairwatt.core.errors import BusyError, FairwattError
 from fairwatt.core.events import Event
 
 __all__ = ["Counts", "Inbox", "Waiting"]
@@ -174,14 +174,10 @@ class Inbox:
             size += len(group[-1].events)
         return group
 
-    def _write(
-        self, connection: sqlite3.Connection, one: Waiting
-    ) -> _Result:
+    def _write(self, connection: sqlite3.Connection, one: Waiting) -> _Result:
         connection.execute("SAVEPOINT body")
         try:
-            result: _Result = ingest_body(
-                connection, one.events, one.users, self._zone
-            )
+            result: _Result = ingest_body(connection, one.events, one.users, self._zone)
         except sqlite3.OperationalError:
             raise
         except Exception as error:

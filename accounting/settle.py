@@ -210,7 +210,7 @@ def _write_energy(
 
 _OF_RUN = " WHERE node = ? AND job_id = ? AND run_start_ms = ?"
 _SUMS = (
-    "SELECT device_uuid, flags, method, sum(idle_mj), sum(active_mj), sum(util_ms),"
+    "SELECT device_uuid, flags, method, sum(idle_mj), sum(active_mj), sum(util_ms),"  # noqa: S608
     f" sum(busy_permille_ms), sum(window_ms) FROM run_cell{_OF_RUN}"
     " GROUP BY device_uuid, method, flags"
 )
@@ -226,7 +226,7 @@ _UNKNOWN = (
     " WHERE h.node = ? AND h.job_id = ? AND h.start_ms = ?"
 )
 _HOURS = (
-    "SELECT hour_ts, sum(idle_mj), sum(active_mj), sum(measured_ms), sum(util_ms),"
+    "SELECT hour_ts, sum(idle_mj), sum(active_mj), sum(measured_ms), sum(util_ms),"  # noqa: S608
     f" sum(busy_permille_ms) FROM run_cell{_OF_RUN} AND hour_ts >= ?"
     " AND NOT EXISTS (SELECT 1 FROM device d WHERE d.device_uuid = run_cell.device_uuid"
     " AND d.kind <> 'gpu') GROUP BY hour_ts"

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Writes the reference pages docs/settings.md and docs/commands.md from the code itself.
+"""Writes the reference pages docs/settings.md, commands.md and metrics.md from the code itself.
 
-`python -m fairwatt.core.reference docs` rewrites both; a test compares them with the code.
+`python -m fairwatt.core.reference docs` rewrites them; a test compares them with the code.
 """
 
 from __future__ import annotations
@@ -16,9 +16,10 @@ from pathlib import Path
 import click
 
 from fairwatt.core.cli import cli
+from fairwatt.core.metrics import METRICS, Metric
 from fairwatt.core.settings import SETTINGS, Setting
 
-__all__ = ["PAGES", "commands_page", "settings_page", "write_pages"]
+__all__ = ["PAGES", "commands_page", "metrics_page", "settings_page", "write_pages"]
 
 _WRITTEN = (
     "This page is written by `python -m fairwatt.core.reference docs`; do not edit it by hand."
@@ -44,6 +45,23 @@ exit status 1; wrong usage is exit status 2.
 {_WRITTEN}
 """
 
+_METRICS_HEAD = f"""# Metrics
+
+Text for Prometheus and whatever reads its format, or OpenMetrics where the reader asks for that.
+fairwatt needs neither, and bills from its store alone.
+
+- The collector: `GET /metrics` at `collector.listen`, for the addresses in
+  `collector.metrics_from`; by default this host's own only.
+- The agent: the file that `agent.metrics_file` names, written every minute in the folder of
+  node_exporter's textfile collector. No port is opened on nodes. The health checks' metrics are a
+  file of their own (`health.metrics_file`, [health](health.md)).
+
+No label has a value that a user or a job may choose: for each metric they are those below. A
+counter that begins at 0 when its process does is said to; the ledger's are read from the store.
+
+{_WRITTEN}
+"""
+
 
 def settings_page() -> str:
     """Return docs/settings.md: one table per section of the settings file."""
@@ -56,9 +74,16 @@ def commands_page() -> str:
     return "\n".join([_COMMANDS_HEAD, *_commands(cli, context)])
 
 
+def metrics_page() -> str:
+    """Return docs/metrics.md: every metric with kind, labels and meaning."""
+    rows = [_metric_row(metric) for metric in METRICS]
+    return "\n".join([_METRICS_HEAD, "| Metric | Kind | Meaning |", "|---|---|---|", *rows, ""])
+
+
 PAGES: dict[str, Callable[[], str]] = {
     "settings.md": settings_page,
     "commands.md": commands_page,
+    "metrics.md": metrics_page,
 }
 """File name in docs/ and the function that returns its text."""
 
@@ -83,6 +108,14 @@ def _setting_row(item: Setting) -> str:
     kind = f"one of {choices}" if choices else _TYPE_NAMES[item.type]
     name = item.key.split(".", 1)[1]
     return f"| `{name}` | {kind} | `{json.dumps(item.default)}` | {_cell(item.doc)} |"
+
+
+def _metric_row(metric: Metric) -> str:
+    suffix = "_total" if metric.kind == "counter" else ""
+    labels = "".join(
+        f" `{label}`: {', '.join(values)}." for label, values in (metric.labels or {}).items()
+    )
+    return f"| `fairwatt_{metric.name}{suffix}` | {metric.kind} | {metric.doc}{labels} |"
 
 
 def _commands(group: click.Group, context: click.Context) -> Iterator[str]:
