@@ -287,29 +287,6 @@ def m008_compact_runs(db: Database) -> None:
 
 
 @migrations()
-def m011_upkeep(db: Database) -> None:
-    """Where windows were moved to, and which events are known although their rows are gone.
-
-    `window_month` has a row a file of moved windows (`windows.py`); `dropped_ts`: it is gone.
-    `event_span` stands for the events first_seq to last_seq, of which none tells of a time
-    after `until_ms`.
-    """
-    _execute_all(
-        db,
-        """CREATE TABLE window_month (
-            month TEXT PRIMARY KEY, from_ms INTEGER NOT NULL, until_ms INTEGER NOT NULL,
-            windows INTEGER NOT NULL, dropped_ts INTEGER
-        ) STRICT, WITHOUT ROWID""",
-        """CREATE TABLE event_span (
-            node TEXT NOT NULL, boot_id TEXT NOT NULL,
-            first_seq INTEGER NOT NULL, last_seq INTEGER NOT NULL,
-            until_ms INTEGER NOT NULL, received_ts INTEGER NOT NULL,
-            PRIMARY KEY (node, boot_id, first_seq)
-        ) STRICT, WITHOUT ROWID""",
-    )
-
-
-@migrations()
 def m009_host(db: Database) -> None:
     """CPU packages, DRAM and the rest of nodes: devices of a kind, and sums of their own.
 
@@ -344,6 +321,29 @@ def m009_host(db: Database) -> None:
 def m010_carbon(db: Database) -> None:
     """All that carbon is computed from by version, and energy by quarter of an hour."""
     carbon_versions(db)
+
+
+@migrations()
+def m011_upkeep(db: Database) -> None:
+    """Where windows were moved to, and which events are known although their rows are gone.
+
+    `window_month` has a row a file of moved windows (`windows.py`); `dropped_ts`: it is gone.
+    `event_span` stands for the events first_seq to last_seq, of which none tells of a time
+    after `until_ms`.
+    """
+    _execute_all(
+        db,
+        """CREATE TABLE window_month (
+            month TEXT PRIMARY KEY, from_ms INTEGER NOT NULL, until_ms INTEGER NOT NULL,
+            windows INTEGER NOT NULL, dropped_ts INTEGER
+        ) STRICT, WITHOUT ROWID""",
+        """CREATE TABLE event_span (
+            node TEXT NOT NULL, boot_id TEXT NOT NULL,
+            first_seq INTEGER NOT NULL, last_seq INTEGER NOT NULL,
+            until_ms INTEGER NOT NULL, received_ts INTEGER NOT NULL,
+            PRIMARY KEY (node, boot_id, first_seq)
+        ) STRICT, WITHOUT ROWID""",
+    )
 
 
 @migrations()
