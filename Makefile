@@ -86,6 +86,10 @@ bench-import: setup ## a million runs from an export of sacct into the store, be
 bench-accuracy: setup ## energy of runs beside a simulator's truth, TDP x hours and power every 30 s
 	@$(PYTHON) -m tests.bench.bench_accuracy
 
+.PHONY: probe-gpu
+probe-gpu: ## measure a real GPU's counter, calls and our cost (OUT=file); says why and ends where there is none
+	@$(PYTHON) tests/gpu/probe.py $(if $(OUT),--out $(OUT)) || [ $$? -eq 77 ]
+
 .PHONY: clean
 clean: ## remove what set-up and tests made in this folder
 	rm -rf $(VENV) .typecheck build dist *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis
