@@ -11,6 +11,9 @@
 --            site_script = "/etc/slurm/site.lua",     -- optional: a script of the site's own
 --            site_order = "before" }                  -- it runs "before" or "after" ours
 --
+-- An equal job within `policyd.reuse_s` gets the same answer without waiting; policyd is told of it and
+-- ends that at once when its policy or the cluster changes.
+--
 -- Both scripts may refuse a job; the later one sees what the earlier one made of it. slurmctld
 -- reads this file and its settings anew when the modification time of this file grows.
 --
