@@ -101,9 +101,16 @@ class Cells:
             self._total(event.kind)[1] += 1
         else:
             window = _Window(
-                *(event.node, event.device, event.t0_ms, event.t1_ms, event.measured_mj),
-                *(event.unallocated_idle_mj or 0, event.unallocated_active_mj or 0),
-                *(event.system_mj or 0, event.method, event.flags),
+                event.node,
+                event.device,
+                event.t0_ms,
+                event.t1_ms,
+                event.measured_mj,
+                event.unallocated_idle_mj or 0,
+                event.unallocated_active_mj or 0,
+                event.system_mj or 0,
+                event.method,
+                event.flags,
             )
             self._add(window, event.shares, event.kind)
 

@@ -13,7 +13,6 @@ from __future__ import annotations
 import hashlib
 import hmac
 import logging
-import threading
 import time
 from collections.abc import Callable, Collection, Sequence
 from contextlib import AbstractContextManager
@@ -21,22 +20,27 @@ from dataclasses import dataclass, field
 from typing import Any
 from zoneinfo import ZoneInfo
 
-from flask import Flask, Response, jsonify, request
+from flask import Flask, Response, abort, jsonify, request
 from sqlite_utils import Database
 from werkzeug.exceptions import HTTPException, RequestEntityTooLarge
 
+from fairwatt.accounting.carbon.fetch import FetchTimer, fetch_timer
+from fairwatt.accounting.collector_metrics import Peers, collector_samples
 from fairwatt.accounting.cycle import Repeater, import_and_refresh, prepare_store, refresh, site_of
 from fairwatt.accounting.decisions import users_of
 from fairwatt.accounting.intake import Inbox
 from fairwatt.accounting.origins import Origins
-from fairwatt.accounting.turns import TurnLock
 from fairwatt.accounting.store_files import hold_store
+from fairwatt.accounting.turns import TurnLock
 from fairwatt.accounting.upkeep import Upkeep, keeping_of, tend_if_due
+from fairwatt.accounting.verify_nightly import verify_if_due
+from fairwatt.accounting.windows import file_of
 from fairwatt.core import munge
 from fairwatt.core.address import join_address, split_address
 from fairwatt.core.config import Config
 from fairwatt.core.errors import AuthError, BusyError, IngestError, StoreError
 from fairwatt.core.events import DecisionMade, Event, decode_body
+from fairwatt.core.metrics import content_type, render
 
 __all__ = ["CollectorSettings", "create_app", "serve"]
 
@@ -67,6 +71,8 @@ class CollectorSettings:
     max_inbox_bytes: int = 16 * 1024 * 1024
     zone: ZoneInfo = field(default_factory=lambda: ZoneInfo("UTC"))
     check_origin: str = "off"
+    cluster: str = "cluster"
+    metrics_from: Collection[str] = ("127.0.0.1", "::1")
     lock: AbstractContextManager[object] = field(default_factory=TurnLock)
     """Held while the store is written: one writer in this process."""
 
@@ -108,12 +114,34 @@ def create_app(
         db.execute("SELECT 1 FROM meta").fetchone()
         return jsonify(ok=True)
 
+    peers = Peers(settings.metrics_from)
+
+    @app.get("/metrics")
+    def metrics() -> Response:
+        if not peers.have(request.remote_addr):
+            abort(403)
+        form = content_type(request.headers.get("Accept"))
+        samples = collector_samples(inbox, file_of(db.conn), settings.cluster)
+        return Response(render(samples, form), content_type=form)
+
+    def counted(answer: Callable[[Any], _Answered]) -> Callable[[Any], _Answered]:
+        def handle(error: Exception) -> _Answered:
+            if request.path == "/v1/events":
+                inbox.counts.refuse(error)
+            return answer(error)
+
+        return handle
+
     app.register_error_handler(BusyError, _busy)
-    app.register_error_handler(IngestError, _refused)
-    app.register_error_handler(StoreError, _our_fault)
+    app.register_error_handler(IngestError, counted(_refused))
+    app.register_error_handler(StoreError, counted(_our_fault))
     app.register_error_handler(HTTPException, _http_error)
-    app.register_error_handler(Exception, _unforeseen)
+    app.register_error_handler(RequestEntityTooLarge, counted(_http_error))
+    app.register_error_handler(Exception, counted(_unforeseen))
     return app
+
+
+_Answered = tuple[Response, int]
 
 
 def serve(config: Config) -> None:
@@ -125,6 +153,7 @@ def serve(config: Config) -> None:
     from fairwatt.accounting.server import run_server
 
     site, keeping = site_of(config), keeping_of(config)
+    Peers(config["collector.metrics_from"])  # a fault is told to who started us
     address = join_address(*split_address(config["collector.listen"], "collector.listen"))
 
     def build() -> tuple[Flask, _Rounds]:
@@ -136,6 +165,8 @@ def serve(config: Config) -> None:
             max_inbox_bytes=config["collector.inbox_mib"] * 1024 * 1024,
             zone=site.zone,
             check_origin=config["collector.check_origin"],
+            cluster=site.cluster,
+            metrics_from=config["collector.metrics_from"],
         )
         own, served, kept = (prepare_store(site) for _ in range(3))
         repeater = Repeater(
@@ -143,8 +174,14 @@ def serve(config: Config) -> None:
             lambda: refresh(own, site, settings.lock),
             config["collector.sync_s"],
         )
-        upkeep = Upkeep(lambda: tend_if_due(kept, keeping, site.zone, time.time(), settings.lock))
-        carbon = FetchTimer(lambda: _fetch(site, settings, repeater), site.carbon.interval_s)
+        upkeep = Upkeep(
+            lambda: tend_if_due(kept, keeping, site.zone, time.time(), settings.lock),
+            lambda: verify_if_due(
+                kept, site, days=config["store.verify_days"], hour=keeping.hour,
+                now_ts=time.time(), lock=settings.lock,
+            ),
+        )  # fmt: skip
+        carbon = fetch_timer(site.database, site.carbon, settings.lock, repeater.wake)
         app = create_app(served, settings, on_news=repeater.wake)
         return app, _Rounds((repeater, upkeep, carbon), (own, served, kept))
 
@@ -154,22 +191,12 @@ def serve(config: Config) -> None:
         run_server(address, build, threads=THREADS, grace_s=GRACE_S)
 
 
-def _fetch(site: Site, settings: CollectorSettings, repeater: Repeater) -> None:
-    """Ask the service of grid factors, over a connection of this round's own."""
-    if site.carbon.source is None:
-        return
-    db = open_store(site.database)
-    try:
-        if fetch_recent(db, site.carbon.source, settings.lock).version:
-            repeater.wake()
-    finally:
-        db.close()
-
-
 class _Rounds:
     """The threads, and at the end the store closed: SQLite then leaves one whole file."""
 
-    def __init__(self, threads: Sequence[Repeater | Upkeep | FetchTimer], stores: Sequence[Database]) -> None:
+    def __init__(
+        self, threads: Sequence[Repeater | Upkeep | FetchTimer], stores: Sequence[Database]
+    ) -> None:
         self._threads = threads
         self._stores = stores
 

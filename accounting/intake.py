@@ -15,15 +15,21 @@ import time
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from zoneinfo import ZoneInfo
 
 from sqlite_utils import Database
 
 from fairwatt.accounting.ingest import ingest_body
 from fairwatt.accounting.store import transaction
-from fairwatt.core.errors import BusyError, FairwattError
-from fairwatt.core.events import Event
+from fairwatt.core.errors import (
+    AuthError,
+    BalanceError,
+    BusyError,
+    FairwattError,
+    IngestError,
+)
+from fairwatt.core.events import Event, WindowClosed
 
 __all__ = ["Counts", "Inbox", "Waiting"]
 
@@ -32,6 +38,8 @@ GROUP_EVENTS = 20_000
 
 LONGEST_RETRY_S = 60
 SMOOTHING = 0.1
+MOST_NODES = 20_000
+_WHY = ("body", "balance", "sender", "fault")
 
 
 @dataclass
@@ -41,10 +49,33 @@ class Counts:
     bodies: int = 0
     events: int = 0
     duplicates: int = 0
-    refused: int = 0
     busy: int = 0
     last_ts: int = 0
+    newest_ms: int = 0
     largest_bytes: int = 0
+    refused: dict[str, int] = field(default_factory=lambda: dict.fromkeys(_WHY, 0))
+    heard_ts: dict[str, int] = field(default_factory=dict)
+    """When each node delivered last; of at most MOST_NODES."""
+
+    def refuse(self, error: Exception) -> None:
+        """Count a body that was not taken."""
+        why = "fault"
+        if isinstance(error, AuthError):
+            why = "sender"
+        elif isinstance(error, BalanceError):
+            why = "balance"
+        elif isinstance(error, IngestError):
+            why = "body"
+        self.refused[why] += 1
+
+    def hear(self, events: Sequence[Event]) -> None:
+        """Note who delivered, and until when it measured."""
+        measured = [event for event in events if isinstance(event, WindowClosed)]
+        if measured:
+            self.newest_ms = max(self.newest_ms, max(event.t1_ms for event in measured))
+            node = measured[0].node
+            if node in self.heard_ts or len(self.heard_ts) < MOST_NODES:
+                self.heard_ts[node] = self.last_ts
 
 
 @dataclass(eq=False)
@@ -164,7 +195,7 @@ class Inbox:
             return
         for one, result in zip(group, results, strict=True):
             one.result = result
-        self._count(results, self._clock() - began)
+        self._count(group, self._clock() - began)
 
     def _next_group(self) -> list[Waiting]:
         group = [self._queue.popleft()]
@@ -187,18 +218,17 @@ class Inbox:
         connection.execute("RELEASE body")
         return result
 
-    def _count(self, results: Sequence[_Result], took_s: float) -> None:
+    def _count(self, group: Sequence[Waiting], took_s: float) -> None:
         counts = self.counts
         with self._guard:
-            self._body_s += SMOOTHING * (took_s / len(results) - self._body_s)
+            self._body_s += SMOOTHING * (took_s / len(group) - self._body_s)
             counts.last_ts = int(time.time())
-            for result in results:
-                counts.bodies += 1
-                if isinstance(result, FairwattError):
-                    counts.refused += 1
-                else:
-                    counts.events += result[0]
-                    counts.duplicates += result[1]
+            counts.bodies += len(group)
+            for one in group:
+                if isinstance(one.result, tuple):
+                    counts.events += one.result[0]
+                    counts.duplicates += one.result[1]
+                    counts.hear(one.events)
 
     def _busy(self) -> BusyError:
         """Each that is sent away is given the next time at which one can be taken."""
