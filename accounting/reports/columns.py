@@ -6,6 +6,7 @@ from __future__ import annotations
 from fairwatt.core.records import Column, ColumnKind
 
 __all__ = [
+    "BILLING_HOURS",
     "CARBON",
     "DEVICE_HOURS",
     "ENERGY",
@@ -33,6 +34,13 @@ DEVICE_HOURS = column(
     "Device hours",
     "gpu_hours",
     "Hours that devices were held, a MIG slice counted as one device like a whole GPU.",
+)
+BILLING_HOURS = column(
+    "billing_hours",
+    "Billing hours",
+    "gpu_hours",
+    "Slurm's billing units (TRESBillingWeights of the partition, for all that the run was given) "
+    "times hours, without suspended time; unknown where Slurm tells none.",
 )
 RUNS_ENDED = column("runs_ended", "Runs ended", "integer", "Runs that ended in the period.")
 ENERGY = column(

@@ -9,26 +9,26 @@ from collections.abc import Sequence
 from typing import Any
 
 from fairwatt.accounting.reports.columns import CARBON, column
-from fairwatt.accounting.reports.decision import read_decision
 from fairwatt.accounting.reports.failslow import pace_tables
 from fairwatt.accounting.reports.flags import flag_words, method_words
 from fairwatt.accounting.reports.footprint import Footprint, footprints
+from fairwatt.accounting.reports.idle import IdlePolicy, moved_of_runs, policy_note
 from fairwatt.accounting.reports.policy import policy_tables
 from fairwatt.accounting.reports.scope import Scope, select
-from fairwatt.accounting.reports.words import HEADLINES, duration_words, job_headlines
+from fairwatt.accounting.reports.use import Yardstick, gpu_words, judged_runs, use_tables
+from fairwatt.accounting.reports.words import HEADLINES, job_headlines
 from fairwatt.accounting.store import data_version
-from fairwatt.core.errors import GrammarError, NotFoundError
+from fairwatt.core.errors import NotFoundError
 from fairwatt.core.records import Column, Table
-from fairwatt.core.tres import parse_tres
-from fairwatt.core.units import UNKNOWN
 
-__all__ = ["gpu_words", "job_report"]
+__all__ = ["job_report"]
 
 _RUN_FIELDS = (
     "run_id", "cluster", "job_id", "restart_cnt", "state", "name", "user", "account",
     "partition", "qos", "submit_ts", "eligible_ts", "start_ts", "end_ts", "elapsed_s",
     "timelimit_s", "nnodes", "ncpus", "mem_mib", "nodelist", "req_tres", "alloc_tres",
-    "cpu_time_s", "exit_code", "exit_signal", "decision", "array_job_id",
+    "cpu_time_s", "gpu_milli", "suspended_s", "exit_code", "exit_signal", "decision",
+    "array_job_id",
 )  # fmt: skip
 _RUNS = (
     f"SELECT {', '.join('t.' + name for name in _RUN_FIELDS)} FROM run t"  # noqa: S608
@@ -70,11 +70,17 @@ def job_report(
     job_id: int,
     *,
     carbon_zone: str | None = None,
+    idle_policy: IdlePolicy = "reserved",
+    yardstick: Yardstick | None = None,
 ) -> list[Table]:
-    """Return the tables runs, headlines, resources, pace, slow, energy, carbon, and the policy's.
+    """Return the tables of a job.
+
+    They are runs, headlines, resources, advice, gpu_time, the policy's, pace, slow, energy and
+    carbon.
 
     Runs come newest first; of an id that Slurm has used again, those of the newest job.
-    `carbon_zone` is the setting carbon.zone; without it carbon is unknown.
+    `carbon_zone` is the setting carbon.zone; without it carbon is unknown. `idle_policy` says who
+    gets what GPUs draw without work, `yardstick` by what runs are judged (None: the defaults).
 
     Raises:
         NotFoundError: there is no such job within the scope.
@@ -86,6 +92,7 @@ def job_report(
     all_runs, runs = runs, _newest_job(runs)
     run_ids = [run["run_id"] for run in runs]
     energy = select(db, scope, _ENERGY, {"run_ids": json.dumps(run_ids)})
+    energy = _by_policy(db, energy, runs, idle_policy)
     version = data_version(db)
     found = footprints(db, run_ids, carbon_zone)
     headlines = job_headlines(_headline_facts(runs, energy, found))
@@ -93,23 +100,14 @@ def job_report(
     return [
         _table("runs", "What happened", _FACTS, facts, version, notes),
         _table("headlines", "Headlines", HEADLINES, headlines, version),
-        _resources(runs[0], energy, version),
+        *use_tables(
+            runs, judged_runs(db, run_ids[:1], yardstick), _mean_util(runs[0], energy), version
+        ),
         *policy_tables(db, scope, runs, version),
         *pace_tables(db, scope, run_ids, version),
-        _energy(energy, version),
+        _energy(energy, version, policy_note(idle_policy)),
         _carbon(runs, found, version),
     ]
-
-
-def gpu_words(tres_text: str | None) -> str | None:
-    """Return the GPUs of a TRES text for people: `2 × a100`; None without a text or GPUs."""
-    if not tres_text:
-        return None
-    try:
-        gpus = parse_tres(tres_text).gpus
-    except GrammarError:
-        return tres_text
-    return ", ".join(f"{n} × {kind or 'GPU'}" for kind, n in gpus.items()) or None
 
 
 def _newest_job(runs: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
@@ -146,29 +144,6 @@ def _exit(run: dict[str, Any]) -> str | None:
     return f"{code}, signal {signal}" if signal else str(code)
 
 
-def _resources(run: dict[str, Any], energy: Sequence[tuple[Any, ...]], version: int) -> Table:
-    columns = (
-        column("resource", "Resource", "text", "What is counted."),
-        column("asked", "Asked for", "text", "What the request said when it reached Slurm."),
-        column("given", "Given", "text", "What was allocated."),
-        column("used", "Used", "text", "What was used of it."),
-        column("used_share", "Used, part", "ratio", "Used over given."),
-    )
-    rows = [_gpu_row(run, energy), _cpu_row(run), _memory_row(run), _time_row(run)]
-    return _table("resources", "Asked, given, used", columns, rows, version)
-
-
-def _gpu_row(run: dict[str, Any], energy: Sequence[tuple[Any, ...]]) -> tuple[Any, ...]:
-    decision = read_decision(run["decision"])
-    asked = decision.asked if decision and decision.asked else gpu_words(run["req_tres"])
-    given = gpu_words(run["alloc_tres"])
-    util = _mean_util(run, energy)
-    if given is None and asked is None:
-        return ("GPUs", "none", "none", "none", None)
-    used = UNKNOWN if util is None else f"busy {util:.0%} of the time".replace("%", " %")
-    return ("GPUs", asked or UNKNOWN, given or "none", used, util)
-
-
 def _mean_util(run: dict[str, Any], energy: Sequence[tuple[Any, ...]]) -> float | None:
     """Utilisation of the run's boards, weighted by how long each was measured."""
     known = [(e[7], e[8]) for e in energy if e[7] is not None and e[0] == run["restart_cnt"]]
@@ -199,40 +174,28 @@ def _headline_facts(
     }
 
 
-def _cpu_row(run: dict[str, Any]) -> tuple[Any, ...]:
-    asked = _tres_amount(run["req_tres"], "cpu")
-    held_s = (run["ncpus"] or 0) * (run["elapsed_s"] or 0)
-    share = run["cpu_time_s"] / held_s if held_s and run["cpu_time_s"] is not None else None
-    used = UNKNOWN if run["cpu_time_s"] is None else f"{run['cpu_time_s'] / 3600:,.1f} core-hours"
-    return ("CPU cores", _shown(asked), _shown(run["ncpus"]), used, share)
+def _by_policy(
+    db: sqlite3.Connection,
+    energy: Sequence[tuple[Any, ...]],
+    runs: Sequence[dict[str, Any]],
+    policy: IdlePolicy,
+) -> list[tuple[Any, ...]]:
+    """The rows of _ENERGY with the idle part that the policy gives the runs."""
+    if policy == "reserved":
+        return list(energy)
+    run_of = {run["restart_cnt"]: run["run_id"] for run in runs}
+    moved = moved_of_runs(db, run_of.values())
+    result = []
+    for restart, node, model, device, idle_mj, active_mj, *rest in energy:
+        if idle_mj is None or active_mj is None:
+            result.append((restart, node, model, device, idle_mj, active_mj, *rest))
+            continue
+        own = idle_mj + moved.get((run_of[restart], device), 0) if policy == "active" else 0
+        result.append((restart, node, model, device, own, active_mj, own + active_mj, *rest[1:]))
+    return result
 
 
-def _memory_row(run: dict[str, Any]) -> tuple[Any, ...]:
-    asked_bytes = _tres_amount(run["req_tres"], "mem")
-    asked = UNKNOWN if asked_bytes is None else f"{asked_bytes / 2**30:,.1f} GiB"
-    given = UNKNOWN if run["mem_mib"] is None else f"{run['mem_mib'] / 1024:,.1f} GiB"
-    return ("Memory", asked, given, UNKNOWN, None)
-
-
-def _time_row(run: dict[str, Any]) -> tuple[Any, ...]:
-    limit_s, elapsed_s = run["timelimit_s"], run["elapsed_s"]
-    limit = "no limit" if limit_s is None else duration_words(limit_s)
-    share = elapsed_s / limit_s if limit_s and elapsed_s is not None else None
-    return ("Time", limit, limit, duration_words(elapsed_s), share)
-
-
-def _tres_amount(text: str | None, key: str) -> int | None:
-    try:
-        return parse_tres(text or "").amount(key)
-    except GrammarError:
-        return None
-
-
-def _shown(value: int | None) -> str:
-    return UNKNOWN if value is None else str(value)
-
-
-def _energy(energy: Sequence[tuple[Any, ...]], version: int) -> Table:
+def _energy(energy: Sequence[tuple[Any, ...]], version: int, note: str) -> Table:
     columns = (
         _RESTART,
         column("node", "Node", "text", "Where the GPU is."),
@@ -247,7 +210,7 @@ def _energy(energy: Sequence[tuple[Any, ...]], version: int) -> Table:
         column("quality", "Remarks", "text", "What to know about the number."),
     )
     rows = [(*row[:9], method_words(row[9]), flag_words(row[10])) for row in energy]
-    return _table("energy", "Energy by GPU", columns, rows, version)
+    return _table("energy", "Energy by GPU", columns, rows, version, [note])
 
 
 def _carbon(runs: list[dict[str, Any]], found: dict[int, Footprint], version: int) -> Table:

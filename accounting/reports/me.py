@@ -17,10 +17,10 @@ from fairwatt.accounting.reports.columns import (
     column,
 )
 from fairwatt.accounting.reports.footprint import footprints
-from fairwatt.accounting.reports.job import gpu_words
 from fairwatt.accounting.reports.period import Period
 from fairwatt.accounting.reports.scope import Scope, select
 from fairwatt.accounting.reports.usage import Usage, size_notes, total, usage_by
+from fairwatt.accounting.reports.use import gpu_words
 from fairwatt.accounting.reports.waits import waits_of_user
 from fairwatt.accounting.reports.words import HEADLINES, me_headlines
 from fairwatt.accounting.store import data_version

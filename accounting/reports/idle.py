@@ -1,0 +1,129 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Who gets what GPUs draw without work: chosen when a report is made, as both parts are stored.
+
+Whatever the policy, Σ runs + unallocated (+ the owner "idle" of the policy none) is what was
+measured, to the mJ.
+"""
+
+from __future__ import annotations
+
+import json
+import sqlite3
+from collections.abc import Hashable, Iterable, Mapping
+from dataclasses import replace
+from datetime import timedelta
+from typing import Any, Literal, TypeVar
+
+from fairwatt.accounting.reports.period import Period
+from fairwatt.accounting.reports.scope import Scope, select
+from fairwatt.accounting.reports.usage import Usage
+
+__all__ = ["IdlePolicy", "by_policy", "moved_by", "moved_of_runs", "moved_series", "policy_note"]
+
+IdlePolicy = Literal["reserved", "active", "none"]
+K = TypeVar("K", bound=Hashable)
+
+_WORDS: Mapping[IdlePolicy, str] = {
+    "reserved": "what a GPU draws without work counts for whoever reserved it, and the part that "
+    "nobody reserved is unallocated",
+    "active": "what a GPU draws without work counts for the runs that work on it, by their part "
+    "of the work; it is unallocated only while nobody holds the GPU",
+    "none": "runs count only what their work added; what held GPUs draw without work is the owner "
+    '"idle"',
+}
+_MOVED = """
+    SELECT {key}, SUM(t.moved_mj) FROM moved_daily t
+    WHERE {scope} AND t.owner = 'run' AND t.day BETWEEN :first AND :last
+      AND (:cluster IS NULL OR t.cluster = :cluster)
+      AND (:accounts IS NULL OR t.account IN (SELECT value FROM json_each(:accounts)))
+      AND (:user IS NULL OR t.user = :user)
+    GROUP BY {key}"""
+_OF_RUNS = """
+    SELECT n.run_id, c.device_uuid, SUM(c.moved_mj)
+    FROM node_run n JOIN use_cell c
+      ON c.node = n.node AND c.job_id = n.job_id AND c.run_start_ms = n.start_ms
+    WHERE n.run_id IN (SELECT value FROM json_each(?)) AND c.moved_mj <> 0
+    GROUP BY n.run_id, c.device_uuid"""
+_KEYS = {"month": "substr(t.day, 1, 7)"}
+
+
+def policy_note(policy: IdlePolicy) -> str:
+    """Return the sentence that names the policy below a table of energy."""
+    note = f"Idle policy {policy}: {_WORDS[policy]}."
+    if policy == "reserved":
+        return note
+    return f"{note} CO2e is always that of the reserved energy, as SCI asks."
+
+
+def by_policy(
+    usage: Mapping[K, Usage], policy: IdlePolicy, moved: Mapping[K, int]
+) -> dict[K, Usage]:
+    """Return usages whose idle part is what the policy gives them.
+
+    `moved` is what `active` adds to each (`moved_by`); it is not looked at for the others.
+    """
+    if policy == "active":
+        return {k: replace(u, idle_mj=u.idle_mj + moved.get(k, 0)) for k, u in usage.items()}
+    if policy == "none":
+        return {key: replace(use, idle_mj=0) for key, use in usage.items()}
+    return dict(usage)
+
+
+def moved_by(
+    db: sqlite3.Connection,
+    scope: Scope,
+    period: Period,
+    key: Literal["account", "user", "gpu_type", "day"],
+    *,
+    cluster: str | None = None,
+    accounts: Iterable[str] | None = None,
+    user: str | None = None,
+) -> dict[str, int]:
+    """Return what the policy `active` moves to the runs of each value of `key`, in mJ."""
+    rows = _rows(db, scope, f"t.{key}", period, cluster, accounts, user)
+    return {str(name): moved_mj for name, moved_mj in rows}
+
+
+def moved_series(
+    db: sqlite3.Connection,
+    scope: Scope,
+    period: Period,
+    step: Literal["day", "month"],
+    *,
+    cluster: str,
+    accounts: Iterable[str],
+) -> dict[tuple[str, str], int]:
+    """As `moved_by` by (day or month, account); months are those that the period touches."""
+    if step == "month":
+        first = period.first.replace(day=1)
+        last = period.until - timedelta(days=1)
+        until = (last.replace(day=28) + timedelta(days=4)).replace(day=1)
+        period = Period(first, until, period.zone)
+    key = _KEYS.get(step, f"t.{step}")
+    rows = _rows(db, scope, f"{key}, t.account", period, cluster, accounts, None)
+    return {(step_, account): moved_mj for step_, account, moved_mj in rows}
+
+
+def moved_of_runs(db: sqlite3.Connection, run_ids: Iterable[int]) -> dict[tuple[int, str], int]:
+    """Return what `active` moves to runs by (run, board). The caller has checked the scope."""
+    rows = db.execute(_OF_RUNS, (json.dumps(list(run_ids)),))
+    return {(run_id, device): moved_mj for run_id, device, moved_mj in rows}
+
+
+def _rows(
+    db: sqlite3.Connection,
+    scope: Scope,
+    key: str,
+    period: Period,
+    cluster: str | None,
+    accounts: Iterable[str] | None,
+    user: str | None,
+) -> list[tuple[Any, ...]]:
+    params = {
+        "first": str(period.first),
+        "last": str(period.until - timedelta(days=1)),
+        "cluster": cluster,
+        "accounts": None if accounts is None else json.dumps(sorted(accounts)),
+        "user": user,
+    }
+    return select(db, scope, _MOVED.replace("{key}", key), params)
