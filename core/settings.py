@@ -475,6 +475,12 @@ SETTINGS: tuple[Setting, ...] = (
         "Nodes' events older than so many days are kept as mere numbers once they are settled; 0: as they came.",
     ),
     Setting(
+        "store.verify_days",
+        int,
+        2,
+        "The ledger of so many past days is verified every night (`fairwatt ledger verify`); 0: none.",
+    ),
+    Setting(
         "carbon.zone", str, "DEU", "ISO 3166-1 alpha-3 code of the country in the factor file."
     ),
     Setting(
@@ -534,6 +540,34 @@ SETTINGS: tuple[Setting, ...] = (
         str,
         "",
         "CSV that adds hardware with its embodied carbon to what fairwatt knows; empty: none.",
+    ),
+    Setting(
+        "report.idle_policy",
+        str,
+        "reserved",
+        "Who gets what held GPUs draw without work: who reserved them (reserved), who works on the board (active), or an owner of its own (none).",
+        IDLE_POLICIES,
+    ),
+    Setting("waste.shortest_s", int, 300, "Runs shorter than so many seconds have no class."),
+    Setting("waste.idle_percent", int, 5, "A GPU that is busy for less of the time is idle."),
+    Setting(
+        "waste.busy_percent", int, 50, "GPUs that are busy for so much of the time are used well."
+    ),
+    Setting(
+        "waste.cpu_full_percent",
+        int,
+        85,
+        "Cores that are busy for so much of the time are what GPUs wait for.",
+    ),
+    Setting(
+        "waste.low_percent", int, 10, "Cores or time used for less were asked far above use."
+    ),
+    Setting("waste.low_memory_percent", int, 25, "Memory used for less was asked far above use."),
+    Setting(
+        "waste.largest_slowdown",
+        float,
+        2.0,
+        "A smaller GPU is advised where a run would take at worst so many times as long.",
     ),
     Setting("dashboard.listen", str, "127.0.0.1:8080", "Address and port of the dashboard."),
     Setting(
