@@ -12,6 +12,7 @@ from fairwatt.accounting.reports.columns import CARBON, column
 from fairwatt.accounting.reports.failslow import pace_tables
 from fairwatt.accounting.reports.flags import flag_words, method_words
 from fairwatt.accounting.reports.footprint import Footprint, footprints
+from fairwatt.accounting.reports.host import host_tables
 from fairwatt.accounting.reports.idle import IdlePolicy, moved_of_runs, policy_note
 from fairwatt.accounting.reports.policy import policy_tables
 from fairwatt.accounting.reports.scope import Scope, select
@@ -38,8 +39,9 @@ _RUNS = (
 _ENERGY = """
     SELECT t.restart_cnt, e.node, e.model, e.device_uuid, e.idle_mj, e.active_mj,
            e.idle_mj + e.active_mj, e.util_permille / 1000.0, e.measured_s, e.method, e.flags
-    FROM run t JOIN run_energy e ON e.run_id = t.run_id
+    FROM run t JOIN run_energy e ON e.run_id = t.run_id LEFT JOIN device d USING (device_uuid)
     WHERE {scope} AND t.run_id IN (SELECT value FROM json_each(:run_ids))
+      AND COALESCE(d.kind, 'gpu') = 'gpu'
     ORDER BY t.submit_ts DESC, t.restart_cnt DESC, e.node, e.device_uuid LIMIT 5000"""
 _RESTART = column("restart_cnt", "Restart", "integer", "How often the job had been requeued.")
 _FACTS = (
@@ -95,7 +97,8 @@ def job_report(
     energy = _by_policy(db, energy, runs, idle_policy)
     version = data_version(db)
     found = footprints(db, run_ids, carbon_zone)
-    headlines = job_headlines(_headline_facts(runs, energy, found))
+    shown = _headline_facts(runs, energy, found)
+    headlines, gpu_mj = job_headlines(shown), shown["energy_mj"]
     facts, notes = [_facts(run) for run in runs], _reuse_notes(len(all_runs) - len(runs))
     return [
         _table("runs", "What happened", _FACTS, facts, version, notes),
@@ -106,6 +109,7 @@ def job_report(
         *policy_tables(db, scope, runs, version),
         *pace_tables(db, scope, run_ids, version),
         _energy(energy, version, policy_note(idle_policy)),
+        *host_tables(db, scope, run_ids, gpu_mj, version),
         _carbon(runs, found, version),
     ]
 

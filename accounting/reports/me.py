@@ -35,8 +35,12 @@ _JOBS = """
            t.alloc_tres, t.submit_ts, t.start_ts,
            MAX(t.start_ts - t.eligible_ts, 0), t.elapsed_s,
            (SELECT SUM(e.util_permille * e.measured_s) / 1000.0 / SUM(e.measured_s)
-            FROM run_energy e WHERE e.run_id = t.run_id AND e.util_permille IS NOT NULL),
-           (SELECT SUM(e.idle_mj + e.active_mj) FROM run_energy e WHERE e.run_id = t.run_id)
+            FROM run_energy e LEFT JOIN device d USING (device_uuid)
+            WHERE e.run_id = t.run_id AND e.util_permille IS NOT NULL
+              AND COALESCE(d.kind, 'gpu') = 'gpu'),
+           (SELECT SUM(e.idle_mj + e.active_mj)
+            FROM run_energy e LEFT JOIN device d USING (device_uuid)
+            WHERE e.run_id = t.run_id AND COALESCE(d.kind, 'gpu') = 'gpu')
     FROM run t WHERE {scope} AND t.user = :user
     ORDER BY t.submit_ts DESC, t.run_id DESC LIMIT :limit"""
 
