@@ -38,18 +38,18 @@ class GpuCluster:
         return next(board for board in self.boards if place in board.draw)
 
     def power_mw(self, job: Job, t_ms: int) -> float:
-        """Return a job's part of the power sensor's reading, by size × work where it shares.
+        """Return a job's part of the power sensor's reading: of what idles by size, else by work.
 
-        That is how CEEMS divides what it scrapes; without any work, by size.
+        The part that idles is told, and where GPM is, the work in the second of the reading.
         """
         board = self.board_of(job.place)
         work = {
-            place: self.part[place] * trace.mean(t_ms - 1_000, t_ms)
+            place: self.part[place] * (trace.mean(t_ms - 1_000, t_ms) if board.has_gpm else 1)
             for place, trace in board.busy.items()
         }
-        if not any(work.values()):
-            work = {place: self.part[place] for place in board.busy}
-        return board.power_mw(t_ms) * work[job.place] / sum(work.values())
+        active_mw = max(0, board.power_mw(t_ms) - board.idle_mw)
+        share = work[job.place] / sum(work.values()) if any(work.values()) else 0
+        return board.idle_mw * self.part[job.place] + active_mw * share
 
     def true_mj(self, job: Job) -> float:
         """Return what a job really used between its Prolog and its Epilog."""

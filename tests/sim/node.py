@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The agent's own keeper on simulated boards, on a clock that leaps from event to event.
+"""The agent's own keepers on simulated boards and hosts, on a clock that leaps.
 
-Everything that judges is the product's: keeper, meter, windows, ledger, journal. Only the GPU
+Everything that judges is the product's: keepers, meters, windows, ledger, journal. Only the GPU
 library, the hooks and the waiting are invented; the plan of readings is the daemon's.
 """
 
@@ -14,6 +14,7 @@ import random
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 
+from fairwatt.accounting.agent.host.keeper import HostKeeper
 from fairwatt.accounting.agent.journal import Journal
 from fairwatt.accounting.agent.keeper import Keeper
 from fairwatt.accounting.agent.records import Origin
@@ -26,6 +27,7 @@ from fairwatt.core.catalogue import load_catalogue
 from fairwatt.core.events import Event
 from fairwatt.core.segments import segment_numbers, segment_path
 from tests.sim.boards import SimBoard
+from tests.sim.host import SimHost, SimRapl
 from tests.sim.load import Job
 
 __all__ = ["NODE", "SimNode"]
@@ -36,10 +38,18 @@ _Action = Callable[[], None]
 
 
 class SimNode:
-    """Runs jobs past the keeper; `events` are what it would send to the collector."""
+    """Runs jobs past the keepers; `run` returns what they would send to the collector."""
 
-    def __init__(self, folder: Path, boards: Sequence[SimBoard], seed: int) -> None:
+    def __init__(
+        self,
+        folder: Path,
+        boards: Sequence[SimBoard] = (),
+        host: SimHost | None = None,
+        *,
+        seed: int,
+    ) -> None:
         self.now_ms = 0
+        self._sim_host = host
         self._boards = {board.device.uuid: board for board in boards}
         self._rng = random.Random(seed)
         self._queue: list[tuple[int, int, _Action]] = []
@@ -50,6 +60,7 @@ class SimNode:
         self._folder = folder
         self._journal: Journal | None = None
         self._keeper: Keeper | None = None
+        self._host: HostKeeper | None = None
         self._settings = AgentSettings(
             node=NODE, socket=folder / "sock", job_dir=folder / "jobs",
             inbox_dir=folder / "inbox", spool_dir=folder, proc_root=folder,
@@ -95,19 +106,36 @@ class SimNode:
         self._gpm_ms = {}
         with self._journal.synced_at_end():
             self._keeper.resume(0)
+            self._start_host(origin)
             self._keeper.begin(self._look(with_utils=False))
+            self._cut_host()
         self._sample_soon()
         self._plan_border()
+
+    def _start_host(self, origin: Origin) -> None:
+        sim = self._sim_host
+        if sim is None or self._journal is None:
+            return
+        self._host = HostKeeper(
+            origin, self._journal, [SimRapl(sim, lambda: self.now_ms)],
+            lambda: sim.look(self.now_ms), sim.topology, clock_ms=lambda: self.now_ms,
+        )  # fmt: skip
+        self._host.resume(0)
+
+    def _cut_host(self, border_ms: int | None = None) -> None:
+        if self._host is not None:
+            self._host.cut(border_ms)
 
     def _die(self) -> None:
         assert self._journal is not None
         self._journal.close()
-        self._journal = self._keeper = None
+        self._journal = self._keeper = self._host = None
 
     def _finish(self) -> None:
         if self._keeper is not None and self._journal is not None:
             with self._journal.synced_at_end():
                 self._keeper.late(self._look(with_utils=False), self._keeper.watched)
+                self._cut_host()
             self._die()
 
     # -- the daemon's plan ---------------------------------------------------------------------
@@ -127,6 +155,8 @@ class SimNode:
             return
         with self._journal.synced_at_end():
             self._keeper.sample(self._look())
+            if self._host is not None:
+                self._host.sample()
         self._sample_ms = min(2 * self._sample_ms, SAMPLE_MS)
         self._plan_sample()
 
@@ -140,13 +170,18 @@ class SimNode:
             return
         with self._journal.synced_at_end():
             self._keeper.border(self._look(), border_ms)
+            self._cut_host(border_ms)
         self._plan_border()
 
     # -- hooks ---------------------------------------------------------------------------------
 
     def _plan_hook(self, verb: str, job: Job, t_ms: int) -> None:
         """The agent reads the boards 2 to 15 ms after the hook noted its time."""
-        env = {"SLURM_JOB_ID": str(job.job_id), "CUDA_VISIBLE_DEVICES": job.place}
+        env = {"SLURM_JOB_ID": str(job.job_id)}
+        if self._sim_host is not None:
+            env["SLURM_JOB_CPUS_PER_NODE"] = str(len(self._sim_host.cpus[job.place]))
+        else:
+            env["CUDA_VISIBLE_DEVICES"] = job.place
         line = json.dumps({"v": 1, "verb": verb, "t_ms": t_ms, "env": env})
         name = f"{t_ms:014d}-{job.job_id}-{verb}.json"
         self._at(t_ms + self._rng.randint(2, 15), lambda: self._hook(line, name))
@@ -156,6 +191,7 @@ class SimNode:
             (self._folder / "inbox" / name).write_text(line)
             return
         with self._journal.synced_at_end():
+            self._cut_host()
             self._keeper.hook(parse_request(line.encode()), self._look())
         self._sample_soon()
 

@@ -11,14 +11,17 @@ from tempfile import TemporaryDirectory
 
 from tests.sim.books import Booked, booked
 from tests.sim.gpus import GpuCluster
+from tests.sim.host import CORE_MW, CORES, IDLE_MW, SimHost
 from tests.sim.load import Job
 from tests.sim.node import SimNode
-from tests.sim.rivals import polled_mj, tdp_mj
+from tests.sim.rivals import POLL_MS, polled_mj, tdp_mj
 
-__all__ = ["Guess", "Trial", "gpu_trial"]
+__all__ = ["Guess", "Trial", "gpu_trial", "host_trial"]
 
 Guess = Callable[[Job], float]
 MINUTE_MS = 60_000
+HOST_MAX_MW = IDLE_MW + CORES * CORE_MW
+"""A package's TDP: what it draws with every core at work."""
 
 
 @dataclass(frozen=True)
@@ -42,10 +45,10 @@ def gpu_trial(cluster: GpuCluster, outages: int = 0, seed: int = 11) -> Trial:
     rng = random.Random(seed)
     away = outage_spans(rng, cluster.t0_ms, cluster.t1_ms, outages)
     with TemporaryDirectory(prefix="fairwatt-sim-") as folder:
-        node = SimNode(Path(folder), cluster.boards, seed)
+        node = SimNode(Path(folder), cluster.boards, seed=seed)
         events = node.run(cluster.jobs, cluster.t0_ms, cluster.t1_ms, away)
         found = booked(events, cluster.jobs, Path(folder))
-    phase_ms = rng.randrange(30_000)
+    phase_ms = rng.randrange(POLL_MS)
     return Trial(
         jobs=cluster.jobs,
         true_mj=cluster.true_mj,
@@ -57,6 +60,39 @@ def gpu_trial(cluster: GpuCluster, outages: int = 0, seed: int = 11) -> Trial:
             "TDP × hours": lambda job: tdp_mj(job, cluster.model.max_mw, cluster.part[job.place]),
         },
     )
+
+
+def host_trial(host: SimHost, seed: int = 12) -> Trial:
+    """Run a CPU node's jobs past the agent and the store; a run's packages are added up."""
+    with TemporaryDirectory(prefix="fairwatt-sim-") as folder:
+        node = SimNode(Path(folder), host=host, seed=seed)
+        events = node.run(host.jobs, host.t0_ms, host.t1_ms)
+        found = booked(events, host.jobs, Path(folder))
+    by_job: dict[int, Booked] = {}
+    for (job_id, _), one in found.items():
+        by_job[job_id] = _together(by_job.get(job_id), one)
+    phase_ms = random.Random(seed).randrange(POLL_MS)
+    return Trial(
+        jobs=host.jobs,
+        true_mj=host.true_mj,
+        found=lambda job: by_job[job.job_id],
+        rivals={
+            "power every 30 s": lambda job: polled_mj(
+                job, lambda t_ms: host.power_mw(job, t_ms), phase_ms
+            ),
+            "TDP × hours": lambda job: tdp_mj(
+                job, HOST_MAX_MW, sum(host.held(job, package) for package in (0, 1))
+            ),
+        },
+    )
+
+
+def _together(one: Booked | None, other: Booked) -> Booked:
+    if one is None:
+        return other
+    known = one.energy_mj is not None and other.energy_mj is not None
+    total = (one.energy_mj or 0) + (other.energy_mj or 0) if known else None
+    return Booked(total, one.flags | other.flags, one.method)
 
 
 def outage_spans(rng: random.Random, t0_ms: int, t1_ms: int, count: int) -> list[tuple[int, int]]:
