@@ -5,6 +5,7 @@ SHELL := /bin/bash
 VENV := .venv
 PORT := 8080
 FUZZ_S := 60
+POINTS := 1000
 PYTHON := $(VENV)/bin/python
 PYTEST := $(PYTHON) -m pytest
 ROOMS := core slurm_plugins prolog accounting dashboard
@@ -55,6 +56,10 @@ lint: ## style, types and import arrows
 	@for room in $(ROOMS); do ln -sfn ../../$$room .typecheck/fairwatt/$$room; done
 	$(VENV)/bin/mypy $(addprefix -p fairwatt.,$(ROOMS))
 	PYTHONPATH=.typecheck $(VENV)/bin/lint-imports --no-cache
+
+.PHONY: chaos
+chaos: setup ## kill -9 at POINTS=1000 random points, full disks, locks: the store is the same (SEED=)
+	@$(PYTHON) -m tests.chaos.run $(POINTS) $(SEED)
 
 .PHONY: dist
 dist: setup ## wheel, Ansible collection and wheelhouses for hosts without network, with checksums

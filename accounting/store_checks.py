@@ -9,6 +9,7 @@ from typing import Any
 
 from fairwatt.accounting.store import open_reader
 from fairwatt.accounting.upkeep import keeping_of, last_result
+from fairwatt.accounting.verify_nightly import last_verified
 from fairwatt.core.config import Config
 from fairwatt.core.doctor import Check, Finding
 
@@ -22,7 +23,8 @@ def _upkeep(config: Config) -> list[Finding]:
     keeping = keeping_of(config)
     with closing(open_reader(config["collector.database"])) as db:
         results = {step: last_result(db, step) for step in ("check", "thin", "backup")}
-    findings = _damage(results["check"])
+        verified = last_verified(db)
+    findings = [*_damage(results["check"]), *_wrong_sums(verified)]
     for step, words in (("check", "check"), ("thin", "thinning")):
         if error := (results[step] or {}).get("error"):
             findings.append(Finding(f"the nightly {words} failed: {error}", ""))
@@ -42,6 +44,18 @@ def _damage(checked: dict[str, Any] | None) -> list[Finding]:
         Finding(
             f"the store is damaged: {faults[0]} ({len(faults)} faults)",
             "see `fairwatt store check`, then `fairwatt store restore`",
+        )
+    ]
+
+
+def _wrong_sums(verified: dict[str, Any] | None) -> list[Finding]:
+    if verified is None or not verified["faults"]:
+        return []
+    days = f"--from {verified['first']} --to {verified['last']}"
+    return [
+        Finding(
+            f"the ledger does not add up in {verified['faults']} places",
+            f"see `fairwatt ledger verify {days}`: it names each place and what to do",
         )
     ]
 

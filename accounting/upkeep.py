@@ -110,10 +110,10 @@ def last_result(db: Database | Any, step: str) -> dict[str, Any] | None:  # noqa
 
 
 class Upkeep:
-    """A thread that calls `run` every minute; what is due is for `run` to know."""
+    """A thread that calls `jobs` every minute; what is due is for each of them to know."""
 
-    def __init__(self, run: Callable[[], object]) -> None:
-        self._run_once = run
+    def __init__(self, *jobs: Callable[[], object]) -> None:
+        self._jobs = jobs
         self._end = threading.Event()
         self._thread = threading.Thread(target=self._run, name="fairwatt-upkeep", daemon=True)
 
@@ -128,11 +128,15 @@ class Upkeep:
 
     def _run(self) -> None:
         while not self._end.wait(LOOK_S):
-            try:
-                self._run_once()
-            except Exception:
-                # The thread must outlive any surprise: the next night tries again.
-                _log.exception("the store was not tended")
+            for job in self._jobs:
+                self._try(job)
+
+    def _try(self, job: Callable[[], object]) -> None:
+        try:
+            job()
+        except Exception:
+            # The thread must outlive any surprise: the next minute tries again.
+            _log.exception("the store was not tended")
 
 
 def _step(
