@@ -207,3 +207,13 @@ def test_e29_the_counter_covers_ten_minutes_without_the_agent(tmp_path) -> None:
     assert sum(w.measured_mj for w in gap) == 350 * 600_000
     assert all(w.method == "counter" for w in gap)
     again.crash()
+
+
+def test_e33_what_is_not_measured_is_unknown_not_0(bench) -> None:
+    """E33: neither utilisation nor memory is offered: nobody can be told to have used 0 %."""
+    bench.hook("prolog", 1)
+    sampled(bench, 60_000, NO_EXTRAS)
+    window = bench.windows()[-1]
+    assert [share.util_permille for share in window.shares] == [None]
+    assert window.memory == ()
+    assert window.flags == Flag.NO_UTIL
