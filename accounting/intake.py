@@ -223,9 +223,9 @@ class Inbox:
         with self._guard:
             self._body_s += SMOOTHING * (took_s / len(group) - self._body_s)
             counts.last_ts = int(time.time())
-            counts.bodies += len(group)
             for one in group:
                 if isinstance(one.result, tuple):
+                    counts.bodies += 1
                     counts.events += one.result[0]
                     counts.duplicates += one.result[1]
                     counts.hear(one.events)

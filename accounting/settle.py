@@ -33,6 +33,9 @@ EDGE_S = 3600
 """So far from its run's start and end may energy lie and still be found by the run's times: a
 prolog or epilog may lie on the other side of midnight. What is farther is a stray hour."""
 
+EVER_TS = -86_400
+"""Before every hour that a window can lie in, whatever the zone."""
+
 BATCH = 500
 
 HourRow = tuple[int, int, int, int, int, int, int]
@@ -179,7 +182,7 @@ def _recompute(connection: sqlite3.Connection, run_id: int, from_ms: int, zone: 
         "SELECT node, job_id, start_ms FROM node_run WHERE run_id = ?", (run_id,)
     ).fetchall()
     _write_energy(connection, run_id, node_runs)
-    from_ts = hour_floor(from_ms // 1000, zone) if from_ms else 0
+    from_ts = hour_floor(from_ms // 1000, zone) if from_ms else EVER_TS
     _write_hours(connection, run_id, node_runs, from_ts, zone)
     write_host_hours(connection, run_id, node_runs, from_ts, zone)
     judge_pace(connection, run_id, node_runs, from_ms)

@@ -43,7 +43,7 @@ KINDS = ("gpu", "cpu", "dram", "node")
 OWNERS = ("run", "unallocated", "system")
 
 METRICS: tuple[Metric, ...] = (
-    Metric("collector_bodies", "counter", "Bodies taken or refused since the collector began."),
+    Metric("collector_bodies", "counter", "Bodies taken since the collector began."),
     Metric("collector_events", "counter", "New events taken since the collector began."),
     Metric("collector_duplicates", "counter", "Events that came again and changed nothing."),
     Metric(

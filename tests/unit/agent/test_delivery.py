@@ -148,6 +148,19 @@ def test_an_absent_collector_is_asked_ever_more_rarely(journal, tmp_path, caplog
     assert delivery.next_batch() == batch
 
 
+def test_a_busy_collector_is_asked_again_when_it_says_and_not_by_all_at_once(
+    journal, tmp_path
+) -> None:
+    """Never before the time that it gives, and half as long after it at the latest."""
+    for jitter, delays in ((0.0, [7.0, 7.0, 600.0]), (1.0, [10.5, 10.5, 900.0])):
+        delivery = Delivery(journal, tmp_path / "refused", jitter=lambda value=jitter: value)
+        batch = delivery.next_batch()
+        asked = [Answer(429, "", 7), Answer(503, "", 7), Answer(429, "", 86_400)]
+        assert [delivery.answered(batch, answer) for answer in asked] == delays
+        assert not delivery.healthy
+        assert delivery.next_batch() == batch
+
+
 def test_faults_of_ours_become_an_answer(collector) -> None:
     def no_munge(_: bytes) -> str:
         raise AuthError("munged does not answer")
