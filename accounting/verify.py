@@ -22,7 +22,7 @@ from fairwatt.accounting.rollup import rolled_until
 from fairwatt.accounting.store import data_version, open_reader
 from fairwatt.accounting.verify_days import Days, DaySums, Owners, check_days, waiting_days
 from fairwatt.accounting.verify_fault import Findings, Span
-from fairwatt.accounting.verify_hours import check_hours
+from fairwatt.accounting.verify_hours import check_hours, check_totals
 from fairwatt.accounting.verify_rollups import check_rollups
 from fairwatt.accounting.verify_runs import check_runs
 from fairwatt.accounting.verify_windows import (
@@ -94,6 +94,8 @@ def verify(
         skipped = gone | _waiting(store, days, zone, found)
         check_days(store, days, skipped, zone, found)
         check_hours(store, sources, days, gone, zone, found)
+        if (span.from_ms, span.until_ms) == (0, LAST_MS) and not gone:
+            check_totals(store, balances, found)
         host = {device: kind for device, kind in kinds.items() if kind != "gpu"}
         runs = check_runs(store, sources, zone, span, host, found)
         wanted = [day for day in _days_of(store, days, span) if day not in skipped]

@@ -5,22 +5,23 @@ from __future__ import annotations
 
 import sqlite3
 from collections import defaultdict
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from typing import NamedTuple
 from zoneinfo import ZoneInfo
 
 from fairwatt.accounting.days import cut, day_bounds, day_of, hour_pieces
 from fairwatt.accounting.verify_days import Days, mark
 from fairwatt.accounting.verify_fault import Fault, Findings, Span
-from fairwatt.accounting.verify_windows import RESTORE, devices_of, read_windows
+from fairwatt.accounting.verify_windows import RESTORE, Balance, devices_of, read_windows
 from fairwatt.accounting.windows import WindowSources
 
-__all__ = ["check_hours"]
+__all__ = ["check_hours", "check_totals"]
 
 MAX_DAYS = 7
 """Of so many days each hour is shown; more have one cause."""
 
 _NAMES = ("measured_mj", "idle_mj", "active_mj", "system_mj")
+_TOTALS = ("windows", "unknown_windows", "measured_mj", "idle_mj", "active_mj", "system_mj")
 _ROWS = (
     "SELECT hour_ts, device_uuid, measured_mj, idle_mj, active_mj, system_mj FROM device_hour"
     " WHERE hour_ts >= ? AND hour_ts < ?"
@@ -55,6 +56,25 @@ def check_hours(
         _check_day(store, sources, day, zone, found)
     if len(wrong) > MAX_DAYS:
         found.add(Fault("device_hour", "days that do not add up", "days", 0, len(wrong), RESTORE))
+
+
+def check_totals(store: sqlite3.Connection, balances: Iterable[Balance], found: Findings) -> None:
+    """Compare table ledger_total, since the store was made, with all windows that there are."""
+    expected: dict[str, list[int]] = defaultdict(lambda: [0] * len(_TOTALS))
+    for one in balances:
+        amounts = (
+            *(one.windows - one.unknown_windows, one.unknown_windows, one.measured_mj),
+            *(one.unallocated_idle_mj, one.unallocated_active_mj, one.system_mj),
+        )
+        expected[one.kind] = [a + b for a, b in zip(expected[one.kind], amounts, strict=True)]
+    rows = store.execute(f"SELECT kind, {', '.join(_TOTALS)} FROM ledger_total")  # noqa: S608
+    stored = {kind: list(amounts) for kind, *amounts in rows}
+    for kind in sorted({*expected, *stored}):
+        pair = expected[kind], stored.get(kind, [0] * len(_TOTALS))
+        for name, one_sum, other in zip(_TOTALS, *pair, strict=True):
+            if one_sum != other:
+                what = f"{name} as the windows add up"
+                found.add(Fault(kind, "ledger_total", what, one_sum, other, RESTORE))
 
 
 def _stored(

@@ -90,10 +90,17 @@ class Balance:
     windows: int = 0
     measured_mj: int = 0
     runs_mj: int = 0
-    unallocated_mj: int = 0
+    unallocated_idle_mj: int = 0
+    unallocated_active_mj: int = 0
     system_mj: int = 0
+    unknown_windows: int = 0
     unknown_ms: int = 0
     told_holes: int = 0
+
+    @property
+    def unallocated_mj(self) -> int:
+        """What nobody held."""
+        return self.unallocated_idle_mj + self.unallocated_active_mj
 
 
 def devices_of(sources: WindowSources, span: Span) -> list[str]:
@@ -197,12 +204,14 @@ def _add(balance: Balance, window: Window) -> None:
     balance.windows += 1
     balance.node = window.node
     if window.measured_mj is None:
+        balance.unknown_windows += 1
         balance.unknown_ms += window.t1_ms - window.t0_ms
         return
-    runs, unallocated, system = window.owners
+    runs, _, system = window.owners
     balance.measured_mj += window.measured_mj
     balance.runs_mj += runs
-    balance.unallocated_mj += unallocated
+    balance.unallocated_idle_mj += window.unallocated_idle_mj or 0
+    balance.unallocated_active_mj += window.unallocated_active_mj or 0
     balance.system_mj += system
 
 

@@ -127,6 +127,11 @@ PLANTS = {
     " WHERE hour_ts = {start} AND device_uuid = 'GPU-b'",
     "device_hour.system_mj": "UPDATE device_hour SET system_mj = system_mj + 1"
     " WHERE hour_ts = {start} AND device_uuid = 'gpu01/cpu0'",
+    **{
+        f"ledger_total.{name}_mj": f"UPDATE ledger_total SET {name}_mj = {name}_mj + 1"
+        " WHERE kind = 'cpu'"
+        for name in ("measured", "idle", "active", "system")
+    },
     "run_host_hour.idle_mj": "UPDATE run_host_hour SET idle_mj = idle_mj + 1"
     " WHERE hour_ts = {start}",
     "run_host_hour.active_mj": "UPDATE run_host_hour SET active_mj = active_mj + 1"
