@@ -21,6 +21,7 @@ from fairwatt.accounting.days import site_zone
 from fairwatt.accounting.rollup import mark_open_days, rollup
 from fairwatt.accounting.settle import settle
 from fairwatt.accounting.slurmdb import SlurmDb
+from fairwatt.accounting.step_memory import read_step_memory
 from fairwatt.accounting.store import open_store, transaction
 from fairwatt.accounting.sync import AccountingSource, Imported, last_import_ts, sync
 from fairwatt.accounting.waste import Limits
@@ -135,6 +136,9 @@ def import_and_refresh(
             overlap_s=site.overlap_s,
             lock=lock,
         )
+        if isinstance(slurm, SlurmDb):
+            imported_ts = last_import_ts(db.conn, site.cluster) or 0
+            read_step_memory(db, slurm, site.cluster, imported_ts, lock)
     finally:
         refresh(db, site, lock)
     if with_audit and isinstance(slurm, SlurmDb) and site.audit_days:

@@ -17,6 +17,7 @@ from fairwatt.accounting.sacct import (
     choose_fields,
     parse_sacct,
 )
+from fairwatt.accounting.step_memory import STEP_FIELDS, StepPeak, parse_steps
 from fairwatt.core.call import call
 from fairwatt.core.errors import CommandError, CommandTimeout
 from fairwatt.core.records import Run
@@ -76,6 +77,16 @@ class SlurmDb:
     def by_id(self, job_ids: Sequence[int]) -> tuple[list[Run], list[Rejected]]:
         """Return all runs of these jobs, whenever they were."""
         return self._sacct(f"--jobs={','.join(map(str, job_ids))}")
+
+    def steps(self, since_ts: int, until_ts: int) -> list[StepPeak]:
+        """Return the steps of the runs that ended in [since, until], those with known memory."""
+        delimiter = f"\x1f{secrets.token_hex(3)}\x1f"
+        argv = [
+            *("sacct", "--allusers", "--duplicates", "--noheader", "--parsable2", "--noconvert"),
+            *(f"--delimiter={delimiter}", f"--format={','.join(STEP_FIELDS)}"),
+            *_during(TERMINAL_STATES, since_ts, until_ts),
+        ]
+        return parse_steps(call(argv, timeout_s=TIMEOUT_S, env=self._env()).stdout, delimiter)
 
     def running_job_ids(self) -> frozenset[int] | None:
         """Return the job ids that slurmctld knows as started; None if it does not answer."""
