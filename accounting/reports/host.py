@@ -9,8 +9,9 @@ from collections.abc import Collection, Sequence
 from typing import Any
 
 from fairwatt.accounting.reports.columns import column
-from fairwatt.accounting.reports.flags import flag_words, method_words
+from fairwatt.accounting.reports.flags import flag_words
 from fairwatt.accounting.reports.scope import Scope, select
+from fairwatt.accounting.reports.uncertainty import method_line
 from fairwatt.core.records import Table
 from fairwatt.core.units import format_energy
 
@@ -32,7 +33,7 @@ _COLUMNS = (
     column("energy_mj", "Energy", "energy_mj", "Idle and active part together."),
     column("used", "Used", "ratio", "Cores kept busy, or memory filled, of what was given."),
     column("measured_s", "Measured", "duration_s", "For how long it was measured."),
-    column("method", "Method", "text", "How the energy was found."),
+    column("method", "Method", "text", "How the energy was found, and between what it lies."),
     column("quality", "Remarks", "text", "What to know about the number."),
 )
 
@@ -75,6 +76,8 @@ def _row(restart: int, node: str, kind: str, parts: Sequence[tuple[Any, ...]]) -
     flags = 0
     for part in parts:
         flags |= part[5]
+    energy_mj = None if idle_mj is None or active_mj is None else idle_mj + active_mj
+    methods = "+".join(sorted({name for part in parts for name in part[4].split("+")}))
     missing = bool(known) and len(known) < len(parts)
     remarks = [*(["one part is not known"] if missing else []), flag_words(flags)]
     return (
@@ -83,10 +86,10 @@ def _row(restart: int, node: str, kind: str, parts: Sequence[tuple[Any, ...]]) -
         KINDS.get(kind, kind),
         idle_mj,
         active_mj,
-        None if idle_mj is None or active_mj is None else idle_mj + active_mj,
+        energy_mj,
         _used(known),
         max(part[3] for part in parts),
-        method_words("+".join(sorted({name for part in parts for name in part[4].split("+")}))),
+        method_line(methods, energy_mj, kind),
         "; ".join(remark for remark in remarks if remark),
     )
 

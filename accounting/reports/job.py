@@ -10,12 +10,13 @@ from typing import Any
 
 from fairwatt.accounting.reports.columns import CARBON, column
 from fairwatt.accounting.reports.failslow import pace_tables
-from fairwatt.accounting.reports.flags import flag_words, method_words
+from fairwatt.accounting.reports.flags import flag_words
 from fairwatt.accounting.reports.footprint import Footprint, footprints
 from fairwatt.accounting.reports.host import host_tables
 from fairwatt.accounting.reports.idle import IdlePolicy, moved_of_runs, policy_note
 from fairwatt.accounting.reports.policy import policy_tables
 from fairwatt.accounting.reports.scope import Scope, select
+from fairwatt.accounting.reports.uncertainty import method_line
 from fairwatt.accounting.reports.use import Yardstick, gpu_words, judged_runs, use_tables
 from fairwatt.accounting.reports.words import HEADLINES, job_headlines
 from fairwatt.accounting.store import data_version
@@ -210,10 +211,10 @@ def _energy(energy: Sequence[tuple[Any, ...]], version: int, note: str) -> Table
         column("energy_mj", "Energy", "energy_mj", "Idle and active part together."),
         column("util", "Busy", "ratio", "Mean utilisation while it was measured."),
         column("measured_s", "Measured", "duration_s", "For how long it was measured."),
-        column("method", "Method", "text", "How the energy was found."),
+        column("method", "Method", "text", "How the energy was found, and between what it lies."),
         column("quality", "Remarks", "text", "What to know about the number."),
     )
-    rows = [(*row[:9], method_words(row[9]), flag_words(row[10])) for row in energy]
+    rows = [(*row[:9], method_line(row[9], row[6]), flag_words(row[10])) for row in energy]
     return _table("energy", "Energy by GPU", columns, rows, version, [note])
 
 
