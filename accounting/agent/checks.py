@@ -63,6 +63,10 @@ def _of_status(answer: dict[str, object], *, needs_gpus: bool) -> list[Finding]:
     faults = answer.get("faults")
     for place, fault in (faults if isinstance(faults, dict) else {}).items():
         findings.append(Finding(f"{place}: {fault}", "see the agent's log"))
+    doubtful = answer.get("doubtful")
+    for device, why in (doubtful if isinstance(doubtful, dict) else {}).items():
+        remedy = "its energy is flagged in reports; compare with nvidia-smi, update the driver"
+        findings.append(Finding(f"{device}: {why}", remedy, "warn"))
     return findings
 
 

@@ -193,7 +193,8 @@ class Daemon:
 
     def _border(self, border_ms: int) -> None:
         if time.time_ns() // 1_000_000 >= border_ms:
-            self._visit(partial(self._at_border, border_ms), with_utils=True)
+            at_border = partial(self._at_border, border_ms)
+            self._visit(at_border, with_utils=True, with_extras=True)
         self._plan_border()
 
     def _at_border(self, border_ms: int, seen: Observation) -> None:

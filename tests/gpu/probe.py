@@ -320,12 +320,15 @@ def agent_cost() -> dict[str, Any]:
 
 
 def given(function: Callable[..., Any], *arguments: object) -> Any:
-    """Return what NVML gives; None where it does not offer it."""
+    """Return what NVML gives; None where it does not offer it, or not to us."""
     try:
         return function(*arguments)
     except pynvml.NVMLError as error:
-        absent = (pynvml.NVML_ERROR_NOT_SUPPORTED, pynvml.NVML_ERROR_FUNCTION_NOT_FOUND)
-        if error.value not in absent:
+        if error.value not in (
+            pynvml.NVML_ERROR_NOT_SUPPORTED,
+            pynvml.NVML_ERROR_FUNCTION_NOT_FOUND,
+            pynvml.NVML_ERROR_NO_PERMISSION,
+        ):
             raise
         return None
 

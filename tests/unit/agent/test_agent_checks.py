@@ -42,6 +42,13 @@ def test_a_healthy_node(lab) -> None:
     assert "fairwatt collector" in collector["remedy"]
 
 
+def test_a_board_whose_counter_contradicts_its_power_is_a_warning() -> None:
+    told = {"GPU-1": "counter 60 W, power sensor 20 W"}
+    status = {"devices": 1, "on_disk": True, "faults": {}, "doubtful": told}
+    _, finding = checks_module._of_status(status, needs_gpus=True)
+    assert (finding.level, finding.problem) == ("warn", "GPU-1: counter 60 W, power sensor 20 W")
+
+
 def test_what_was_set_aside_is_pointed_at(lab) -> None:
     folder = lab.root / "spool" / "journal"
     folder.mkdir(parents=True)
