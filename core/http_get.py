@@ -6,6 +6,7 @@ Redirects are not followed: what is sent along is for this host alone.
 
 from __future__ import annotations
 
+import re
 import socket
 import time
 from collections.abc import Iterator, Mapping
@@ -19,6 +20,8 @@ __all__ = ["HttpPlace", "http_get", "parse_url"]
 
 LONGEST_HEAD = 65_536
 _PART = 65_536
+_LABEL = r"[A-Za-z0-9](?:[A-Za-z0-9_-]{0,61}[A-Za-z0-9])?"
+_HOST = re.compile(rf"(?=.{{1,253}}$)(?:{_LABEL}(?:\.{_LABEL})*|[0-9A-Fa-f:.]*:[0-9A-Fa-f:.]*)")
 
 
 class HttpPlace:
@@ -49,7 +52,7 @@ def parse_url(url: str) -> HttpPlace | None:
     if not mark or scheme not in ("http", "https") or not url.isascii() or not url.isprintable():
         return None
     host, port = _host_and_port(netloc)
-    if not host or any(sign in url for sign in '@#?\\ "<>'):
+    if not _HOST.fullmatch(host) or any(sign in url for sign in '@#?\\ "<>'):
         return None
     if port and not (port.isdigit() and 0 < int(port[:6]) < 65_536):
         return None

@@ -183,7 +183,8 @@ def source(config: Config) -> BmcSource:
     """Return the source as the settings say.
 
     Raises:
-        ConfigError: agent.redfish_url is none, or would send the password in clear.
+        ConfigError: agent.redfish_url is none, or would send the password in clear; a strange
+            agent.redfish_chassis.
     """
     url = config["agent.redfish_url"]
     place = parse_url(url)
@@ -194,10 +195,19 @@ def source(config: Config) -> BmcSource:
             value=url,
             remedy="give https://HOST or https://HOST:PORT, without a path or user",
         )
+    chassis = config["agent.redfish_chassis"]
+    strange = [name for name in chassis if not _CHASSIS_PATH.fullmatch(f"{CHASSIS}/{name}")]
+    if strange:
+        raise ConfigError(
+            "no id of a chassis",
+            place="agent.redfish_chassis",
+            value=strange[0],
+            remedy=f"give the last part of a path below {CHASSIS}",
+        )
     redfish = Redfish(
         place,
         Path(config["agent.redfish_credentials"]),
-        config["agent.redfish_chassis"],
+        chassis,
         max(0.1, config["agent.bmc_timeout_s"]),
         _tls(config) if place.scheme == "https" else None,
     )

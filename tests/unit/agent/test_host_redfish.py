@@ -165,6 +165,12 @@ def test_the_password_does_not_go_out_in_clear(url, credentials) -> None:
         asked(None, credentials, url=url)
 
 
+@pytest.mark.parametrize("name", ["", "..", "a/b", "a b", "ü", "a\r\nX: y"])
+def test_a_strange_chassis_is_refused_at_the_start(name, credentials) -> None:
+    with pytest.raises(ConfigError, match=r"agent\.redfish_chassis"):
+        asked(None, credentials, url="https://bmc.example", chassis=[name])
+
+
 @pytest.fixture(scope="module")
 def certificate(tmp_path_factory) -> tuple[Path, Path]:
     if shutil.which("openssl") is None:

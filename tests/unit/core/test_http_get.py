@@ -91,7 +91,8 @@ def test_parts_of_a_url(url, parts) -> None:
 @pytest.mark.parametrize(
     "url",
     ["", "bmc", "ftp://bmc/", "https://", "https://u:p@bmc/", "https://bmc:0/",
-     "https://bmc:99999/", "https://bmc:x/", "https://b mc/", "http://bmc/\r\nX: y", "http://ü/"],
+     "https://bmc:99999/", "https://bmc:x/", "https://b mc/", "http://bmc/\r\nX: y", "http://ü/",
+     "https://.bmc/", "https://bmc..x/", "https://" + 64 * "a" + "/", "https://[x]/", "https://-/"],
 )  # fmt: skip
 def test_no_url(url) -> None:
     assert parse_url(url) is None
