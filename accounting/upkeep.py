@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 import logging
+import sqlite3
 import threading
 import time
 from collections.abc import Callable
@@ -103,9 +104,9 @@ def tend(db: Database, keeping: Keeping, now_ts: float, lock: _Lock = None) -> N
         _step(db, "backup", now_ts, lock, lambda: _back_up(store, folder, keeping, now_ts))
 
 
-def last_result(db: Database | Any, step: str) -> dict[str, Any] | None:  # noqa: ANN401
+def last_result(connection: sqlite3.Connection, step: str) -> dict[str, Any] | None:
     """Return what a step last found, with the time `ts`; None if it never ran."""
-    text = get_meta(db, f"store.{step}")
+    text = get_meta(connection, f"store.{step}")
     return None if text is None else dict(json.loads(text))
 
 

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import functools
 import json
 import sqlite3
 from collections.abc import Mapping
@@ -29,7 +30,7 @@ _QUANTILES = """
         SELECT name, wait_s, COUNT(*) OVER (PARTITION BY name) AS n,
                ROW_NUMBER() OVER (PARTITION BY name ORDER BY wait_s) AS place
         FROM ({runs}))
-    SELECT name, n,
+    SELECT name, MAX(n),
            MAX(CASE WHEN place = (n * 50 + 99) / 100 THEN wait_s END),
            MAX(CASE WHEN place = (n * 90 + 99) / 100 THEN wait_s END),
            MAX(wait_s)
@@ -39,20 +40,30 @@ _STARTED = """
     {scope} AND t.start_ts >= :start AND t.start_ts < :end AND t.eligible_ts IS NOT NULL
     AND (t.end_ts IS NULL OR t.end_ts >= :start)"""
 _GROUP_RUNS = """
-    SELECT m.name, MAX(t.start_ts - t.eligible_ts, 0) AS wait_s
+    SELECT m.name, {wait} AS wait_s
     FROM run t JOIN (
         SELECT json_extract(value, '$[0]') AS account, json_extract(value, '$[1]') AS name
         FROM json_each(:groups)) m ON m.account = t.account
     WHERE t.cluster = :cluster AND {started}
     UNION ALL
-    SELECT json_extract(m.value, '$[1]'), MAX(t.start_ts - t.eligible_ts, 0)
+    SELECT json_extract(m.value, '$[1]'), {wait}
     FROM json_each(:groups) m JOIN run t ON t.account IS NULL
     WHERE json_extract(m.value, '$[0]') = '' AND t.cluster = :cluster AND {started}"""
 _USER_RUNS = """
-    SELECT t.user AS name, MAX(t.start_ts - t.eligible_ts, 0) AS wait_s
+    SELECT t.user AS name, {wait} AS wait_s
     FROM run t WHERE t.user = :user AND {started}"""
-_BY_GROUP = _QUANTILES.replace("{runs}", _GROUP_RUNS).replace("{started}", _STARTED)
-_OF_USER = _QUANTILES.replace("{runs}", _USER_RUNS).replace("{started}", _STARTED)
+# MAX of two values is SQLite's alone; over exported months the same SQL runs in DuckDB.
+_WAIT = "CASE WHEN t.start_ts > t.eligible_ts THEN t.start_ts - t.eligible_ts ELSE 0 END"
+_PARTS = {"{started}": _STARTED, "{wait}": _WAIT}
+
+
+def _sql(runs: str) -> str:
+    return functools.reduce(
+        lambda sql, part: sql.replace(*part), _PARTS.items(), _QUANTILES.replace("{runs}", runs)
+    )
+
+
+_BY_GROUP, _OF_USER = _sql(_GROUP_RUNS), _sql(_USER_RUNS)
 
 
 def waits_by_group(
