@@ -63,7 +63,7 @@ def parse_url(url: str) -> HttpPlace | None:
 def _host_and_port(netloc: str) -> tuple[str, str]:
     if netloc.startswith("["):
         host, _, port = netloc[1:].partition("]")
-        return host, port.removeprefix(":")
+        return host if ":" in host else "", port.removeprefix(":")
     host, _, port = netloc.partition(":")
     return host, port
 
