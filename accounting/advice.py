@@ -194,10 +194,16 @@ def _host_large(run: Evidence, _names: Names, limits: Limits) -> Advice:
     return Advice(f"It used {_listed(seen)}.", f"`{' '.join(flags)}` would have done.")
 
 
-def _worked(run: Evidence, _names: Names, _limits: Limits) -> Advice:
+def _worked(run: Evidence, names: Names, limits: Limits) -> Advice:
+    """Healthy; what was asked far above use besides is said all the same."""
+    spare = _host_large(run, names, limits) if any(host_parts(run, limits)) else None
+    also = f" {spare.evidence}" if spare else ""
+    advice = spare.advice if spare else None
     if run.gpu_count:
-        return Advice(f"{_gpus(run)} busy {_percent(run.util_permille)} of the time.", None)
-    return Advice(f"Its cores were busy {_percent(run.cpu_permille)} of the time.", None)
+        seen = f"{_gpus(run)} busy {_percent(run.util_permille)} of the time."
+    else:
+        seen = f"Its cores were busy {_percent(run.cpu_permille)} of the time."
+    return Advice(f"{seen}{also}", advice)
 
 
 def _short(_run: Evidence, _names: Names, limits: Limits) -> Advice:

@@ -60,8 +60,8 @@ class Rule(enum.Enum):
     CPUS_FULL = Waste.INPUT, "CPUs full, GPUs waiting"
     GPUS_WAIT = Waste.COMMUNICATION, "GPUs busy at little power"
     HOST_FULL = Waste.MEMORY, "memory nearly full"
-    HOST_LARGE = Waste.OVER, "CPUs, memory or time far above use"
     WORKED = Waste.HEALTHY, "worked"
+    HOST_LARGE = Waste.OVER, "CPUs, memory or time far above use"
     SHORT = Waste.UNKNOWN, "too short"
     UNSEEN = Waste.UNKNOWN, "not measured"
     UNCLEAR = Waste.UNKNOWN, "no cause seen"
@@ -393,6 +393,6 @@ _RULES: tuple[tuple[Rule, Callable[[Evidence, Limits], bool]], ...] = (
     (Rule.CPUS_FULL, _cpus_full),
     (Rule.GPUS_WAIT, _gpus_wait),
     (Rule.HOST_FULL, _host_full),
-    (Rule.HOST_LARGE, _host_large),
     (Rule.WORKED, _worked),
+    (Rule.HOST_LARGE, _host_large),
 )

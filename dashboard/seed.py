@@ -31,6 +31,7 @@ from fairwatt.core.events import DecisionMade, Flag, encode_event
 from fairwatt.core.records import Run
 from fairwatt.dashboard.invent import SeedRun, invent_runs
 from fairwatt.dashboard.seed_decisions import comment_of, decision_of, refusals
+from fairwatt.dashboard.seed_memory import gpu_memory_rows, memory_rows
 from fairwatt.dashboard.seed_pace import rank_rows, run_rows
 from fairwatt.dashboard.university import Pool, University, load_university
 
@@ -93,6 +94,9 @@ def seed_year(
         uuid_of = functools.partial(board_uuid, university)
         _insert(connection, "run_pace", run_rows(measured))
         _insert(connection, "rank_pace", rank_rows(measured, uuid_of))
+        memory = gpu_memory_rows(measured, load_catalogue(), uuid_of)
+        _insert(connection, "run_gpu_memory", memory)
+        _insert(connection, "run_memory", memory_rows(numbered, _mem_mib))
         hours = (row for run_id, run in measured for row in _hour_rows(run_id, run, zone))
         _insert(connection, "run_hour", hours, ("run_id", "hour_ts", "idle_mj", "active_mj"))
         _insert(connection, "window", _idle_windows(university, runs, zone), _WINDOW)
@@ -201,7 +205,7 @@ def _run_rows(
     uids = _uids(university)
     for run_id, run in numbered:
         ran = run.start_ts is not None
-        cpus = 8 * run.count if run.pool else 4
+        cpus = _cpus(run)
         nodes = sorted({held.node for held in run.held})
         tres = _tres(run, cpus, max(1, len(nodes)))
         made = decisions.get(run_id)
@@ -241,7 +245,20 @@ def _exit_code(run: SeedRun) -> int:
 
 def _tres(run: SeedRun, cpus: int, nodes: int) -> str:
     gpus = f",gres/gpu={run.count},gres/gpu:{run.pool.type}={run.count}" if run.pool else ""
-    return f"billing={cpus},cpu={cpus}{gpus},mem={8 * cpus}G,node={nodes}"
+    return f"billing={_billing(run, cpus)},cpu={cpus}{gpus},mem={8 * cpus}G,node={nodes}"
+
+
+def _billing(run: SeedRun, cpus: int) -> int:
+    """TRESBillingWeights=CPU=1,GRES/gpu=16 and slices by their part, as a site would set them."""
+    return cpus + (16 * run.count * run.pool.milli // 1000 if run.pool else 0)
+
+
+def _cpus(run: SeedRun) -> int:
+    return 8 * run.count if run.pool else 4
+
+
+def _mem_mib(run: SeedRun) -> int:
+    return 8 * 1024 * _cpus(run)
 
 
 def _is_measured(rng: random.Random, run: SeedRun) -> bool:

@@ -3,7 +3,10 @@
 
 from __future__ import annotations
 
+import csv
+from collections import Counter
 from dataclasses import fields, replace
+from pathlib import Path
 
 import pytest
 from hypothesis import given
@@ -115,9 +118,16 @@ CASES = {
         "It used 62 GiB of 64 GiB of memory.",
         "A little more and Slurm would have ended it: `--mem=80G`.",
     ),
-    "everything far too large": (
+    "everything else far too large": (
         replace(H100, ncpus=64, cpu_time_s=64 * 36, mem_mib=256 * GIB, mem_peak_mib=4 * GIB,
-                timelimit_s=48 * HOUR_S), Rule.HOST_LARGE, 0,
+                timelimit_s=48 * HOUR_S), Rule.WORKED, 0,
+        "Its GPU was busy 90 % of the time. It used 0.6 of 64 cores, 4.0 GiB of 256 GiB of memory "
+        "and 60 min of 2 days.",
+        "`--cpus-per-gpu=2 --mem=6G --time=02:00:00` would have done.",
+    ),
+    "everything far too large": (
+        gpus(300, ncpus=64, cpu_time_s=64 * 36, mem_mib=256 * GIB, mem_peak_mib=4 * GIB,
+             timelimit_s=48 * HOUR_S), Rule.HOST_LARGE, 0,
         "It used 0.6 of 64 cores, 4.0 GiB of 256 GiB of memory and 60 min of 2 days.",
         "`--cpus-per-gpu=2 --mem=6G --time=02:00:00` would have done.",
     ),
@@ -236,7 +246,7 @@ def test_every_evidence_has_one_class_and_words_for_it(run) -> None:
     told = advise(run, verdict, NAMES)
     assert told.evidence.endswith(".")
     assert "None" not in f"{told.evidence} {told.advice or ''}"
-    if verdict.kind in (Waste.UNKNOWN, Waste.HEALTHY):
+    if verdict.kind is Waste.UNKNOWN:
         assert told.advice is None
     if run.elapsed_s is None or run.elapsed_s < 300:
         assert verdict.kind is Waste.UNKNOWN
@@ -256,3 +266,28 @@ def test_less_evidence_never_makes_a_stronger_claim(run, data) -> None:
     before, after = judge(run).rule, judge(less).rule
     if after.kind is not Waste.UNKNOWN:
         assert STRENGTH.index(after) >= STRENGTH.index(before)
+
+
+# -- public data -------------------------------------------------------------------------------
+
+TRACES = Path(__file__).parents[4] / "shared" / "traces" / "acme"
+
+
+@pytest.mark.parametrize(
+    ("cluster", "idle", "unclear"),
+    [("seren", 316, 10), ("kalos_full", 260, 22), ("philly", 345, 162)],
+)
+def test_the_utilisation_of_public_clusters(cluster, idle, unclear) -> None:
+    """Samples of Acme and Philly, a thousand each: a third idle, most of the rest at work."""
+    path = TRACES / f"util_gpu_{cluster}.csv"
+    if not path.is_file():
+        pytest.skip("public traces are not beside the checkout")
+    with path.open() as file:
+        steps = [(float(row["arr1"]), float(row["arr0"])) for row in csv.DictReader(file)]
+    busy = [next(v for part, v in steps if part >= (k + 0.5) / 10 - 1e-9) for k in range(1000)]
+    kinds = Counter(judge(gpus(round(10 * v), mem=None)).kind for v in busy)
+    assert kinds == {
+        Waste.IDLE: idle,
+        Waste.UNKNOWN: unclear,
+        Waste.HEALTHY: 1000 - idle - unclear,
+    }
