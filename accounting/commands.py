@@ -20,7 +20,7 @@ from fairwatt.core import config as config_module
 from fairwatt.core.config import Config
 from fairwatt.core.logs import setup
 
-__all__ = ["collector", "decisions", "job", "slow", "sync"]
+__all__ = ["collector", "decisions", "job", "real_user", "slow", "sync"]
 
 
 @click.command()
@@ -63,23 +63,31 @@ def sync(once: bool, json_: bool, verbose: bool) -> None:
 @click.command()
 @click.argument("job_id", type=click.IntRange(min=1))
 @click.option("--cluster", default=None, help="Cluster name; default: site.cluster.")
+@click.option(
+    "--factors-version",
+    type=click.IntRange(min=1),
+    default=None,
+    help="Carbon under this version of the factors; default: the newest.",
+)
 @click.option("--json", "json_", is_flag=True, help="Print JSON instead of tables.")
-def job(job_id: int, cluster: str | None, json_: bool) -> None:
+def job(job_id: int, cluster: str | None, factors_version: int | None, json_: bool) -> None:
     """Show a job: what it asked, got and used, how its GPUs kept pace, its energy, its policy.
 
     Root sees every job; everybody else what they see on the web page.
     """
     logging.basicConfig(level=logging.WARNING)
     # The reports are needed by this command only.
+    from fairwatt.accounting.reports.carbon_basis import CarbonAsk
     from fairwatt.accounting.reports.job import job_report
     from fairwatt.accounting.reports.scope import scope_of
 
     config = _config()
     db = open_reader(config["collector.database"])
     try:
-        scope = scope_of(db, _user(), admin=os.geteuid() == 0)
+        scope = scope_of(db, real_user(), admin=os.geteuid() == 0)
         cluster = cluster or config["site.cluster"]
-        tables = job_report(db, scope, cluster, job_id, carbon_zone=config["carbon.zone"])
+        ask = CarbonAsk(factors_version, config["carbon.zone"], config["site.catalogue_dir"])
+        tables = job_report(db, scope, cluster, job_id, carbon=ask)
     finally:
         db.close()
     click.echo(as_json(tables) if json_ else as_text(tables))
@@ -111,7 +119,7 @@ def decisions(user: str | None, refused: bool, since: str, json_: bool) -> None:
     period = parse_since(since, today_in(zone, time.time()), zone)
     db = open_reader(config["collector.database"])
     try:
-        scope = scope_of(db, _user(), admin=os.geteuid() == 0)
+        scope = scope_of(db, real_user(), admin=os.geteuid() == 0)
         table = latest_decisions(db, scope, period, user=user, refused=refused)
     finally:
         db.close()
@@ -143,7 +151,7 @@ def slow(since: str, as_alerts: bool, json_: bool) -> None:
     period = parse_since(since, today_in(zone, time.time()), zone)
     db = open_reader(config["collector.database"])
     try:
-        scope = scope_of(db, _user(), admin=os.geteuid() == 0)
+        scope = scope_of(db, real_user(), admin=os.geteuid() == 0)
         if as_alerts:
             for alert in alerts(db, scope, period):
                 click.echo(json.dumps(alert))
@@ -158,8 +166,8 @@ def _config() -> Config:
     return config_module.load(config_module.find())
 
 
-def _user() -> str:
-    """The name of the real user: the scope must not depend on an environment variable."""
+def real_user() -> str:
+    """Return the name of the real user: the scope must not depend on an environment variable."""
     try:
         return pwd.getpwuid(os.getuid()).pw_name
     except KeyError:

@@ -21,6 +21,7 @@ from flask import (
 from flask import make_response as respond
 from flask.typing import ResponseReturnValue
 
+from fairwatt.accounting.reports.carbon_basis import CarbonAsk, version_words
 from fairwatt.accounting.reports.decisions import decisions_report
 from fairwatt.accounting.reports.dept import dept_report
 from fairwatt.accounting.reports.failslow import slow_devices_report
@@ -80,7 +81,7 @@ def health() -> ResponseReturnValue:
 def me() -> ResponseReturnValue:
     """How am I doing?"""
     scope, period = _scope(), _period()
-    tables = me_report(_db(), scope, period, carbon_zone=_config()["carbon.zone"])
+    tables = me_report(_db(), scope, period, carbon=_carbon())
     return _answer("me", "me.html", scope, tables, period, figures=figures.of_me(tables))
 
 
@@ -90,7 +91,7 @@ def job(cluster: str, job_id: int) -> ResponseReturnValue:
     scope = _scope()
     if job_id > SQLITE_INTEGER_MAX:
         raise NotFoundError("no such job in your view", place="job", value=job_id)
-    tables = job_report(_db(), scope, cluster, job_id, carbon_zone=_config()["carbon.zone"])
+    tables = job_report(_db(), scope, cluster, job_id, carbon=_carbon())
     shown = {"figures": figures.of_job(tables), "job": tables[0].records()[0]}
     return _answer(f"job-{cluster}-{job_id}", "job.html", scope, tables, None, **shown)
 
@@ -99,7 +100,7 @@ def job(cluster: str, job_id: int) -> ResponseReturnValue:
 def dept(account: str) -> ResponseReturnValue:
     """Did we get our share, and was it used well?"""
     scope, period = _scope(), _period()
-    tables = dept_report(_db(), scope, _config()["site.cluster"], account, period)
+    tables = dept_report(_db(), scope, _config()["site.cluster"], account, period, _carbon())
     shown = {"figures": figures.of_dept(tables), "account": account}
     return _answer(f"dept-{account}", "dept.html", scope, tables, period, **shown)
 
@@ -174,6 +175,8 @@ def _answer(
             "tables": named,
             "explained": coded_messages(),
         }
+        if "carbon" in named or page == "me":
+            frame["factors"] = version_words(_db(), _carbon().version)
         return render_template(template, **frame, **context, version=tables[0].data_version)
     chosen = _chosen(tables, request.args.get("table"))
     if wanted == "json":
@@ -220,6 +223,18 @@ def _period() -> Period:
     zone = _config()["site.timezone"]
     today = today_in(zone, current_app.config["FAIRWATT_CLOCK"]())
     return parse_period(request.args.get("period", "30d"), today, zone)
+
+
+def _carbon() -> CarbonAsk:
+    """Return which version of the factors the address asks for; none: the newest."""
+    text = request.args.get("factors", "")
+    if text and not (text.isascii() and text.isdigit() and len(text) < 10):
+        abort(400)
+    return CarbonAsk(
+        version=int(text) if text else None,
+        zone=_config()["carbon.zone"],
+        catalogue_dir=_config()["site.catalogue_dir"],
+    )
 
 
 def _scope() -> Scope:

@@ -1,16 +1,16 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`fairwatt carbon`: the factors that the store has, where more come from, and what they change."""
+"""`fairwatt carbon`: factors of the store, where more come from, and what they change."""
 
 from __future__ import annotations
 
 import json
+import os
 import sys
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import UTC, datetime
 from pathlib import Path
-from zoneinfo import ZoneInfo
 
 import click
 from sqlite_utils import Database
@@ -21,9 +21,14 @@ from fairwatt.accounting.carbon.grid_store import IMPORTED, add_factors
 from fairwatt.accounting.carbon.pue import set_pue
 from fairwatt.accounting.carbon.restate import mark_every_day, restate
 from fairwatt.accounting.carbon.site import source_of
+from fairwatt.accounting.commands import real_user
 from fairwatt.accounting.cycle import Site, prepare_store, site_of
 from fairwatt.accounting.render import as_json, as_text
+from fairwatt.accounting.reports.carbon_basis import CarbonAsk
 from fairwatt.accounting.reports.carbon_versions import versions_report
+from fairwatt.accounting.reports.dept import dept_report
+from fairwatt.accounting.reports.period import parse_period, today_in
+from fairwatt.accounting.reports.scope import scope_of
 from fairwatt.accounting.store import open_reader, transaction
 from fairwatt.core import config as config_module
 from fairwatt.core.config import Config
@@ -130,6 +135,41 @@ def restate_command() -> None:
             mark_every_day(connection)
         days = restate(db, site.zone, site.carbon.zone)
     click.echo(f"{days} days recomputed")
+
+
+@carbon.command("report")
+@click.argument("account", default="root")
+@click.option(
+    "--period",
+    default="last-month",
+    show_default=True,
+    help="Such as last-month, 2026-02, 90d, 2026-01-01..2026-04-01.",
+)
+@click.option(
+    "--factors-version",
+    type=click.IntRange(min=1),
+    default=None,
+    help="Made with this version of the factors; default: the newest.",
+)
+@click.option("--json", "json_", is_flag=True, help="Print JSON instead of tables.")
+def report_command(account: str, period: str, factors_version: int | None, json_: bool) -> None:
+    """Print the carbon of ACCOUNT and all below it: by owner and by month.
+
+    An older version of the factors gives the old figures again. Root sees every account;
+    everybody else what they see on the web page.
+    """
+    config = config_module.load(config_module.find())
+    zone = config["site.timezone"]
+    ask = CarbonAsk(factors_version, config["carbon.zone"], config["site.catalogue_dir"])
+    days = parse_period(period, today_in(zone, time.time()), zone)
+    db = open_reader(config["collector.database"])
+    try:
+        scope = scope_of(db, real_user(), admin=os.geteuid() == 0)
+        tables = dept_report(db, scope, config["site.cluster"], account, days, ask)
+    finally:
+        db.close()
+    shown = [table for table in tables if table.name in ("carbon", "months")]
+    click.echo(as_json(shown) if json_ else as_text(shown))
 
 
 @carbon.command("list")

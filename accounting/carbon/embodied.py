@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Emissions from making the hardware, and the SCI of ISO/IEC 21031: (E × I + M) per R.
 
-The columns of a hardware file are hardware (a model of the catalogue or a Slurm GPU type), kg (all
-of a GPU's emissions before use, with its part of the node if that is known), life_years and source.
+The columns of a hardware file are hardware (a model of the catalogue or a Slurm GPU type), kg (a
+GPU's emissions before use, with its part of the node where that is known), life_years and source.
 What no file names is unknown.
 """
 

@@ -25,6 +25,7 @@ __all__ = [
     "IMPORTED",
     "Provenance",
     "add_factors",
+    "method_of",
     "open_grid",
     "provenances",
     "stage_factors",
@@ -226,7 +227,7 @@ def _preferred(
 ) -> tuple[list[Row], str]:
     """The factors of the preferred zone and method; without a choice those of the file."""
     zone = about.grid_zone or country
-    method = about.method or _method_of(connection, about.version, zone)
+    method = about.method or method_of(connection, about.version, zone)
     rows = _select(
         connection, "zone = :zone AND method = :method", about.version, span,
         zone=zone, method=method,
@@ -234,8 +235,8 @@ def _preferred(
     return rows, method
 
 
-def _method_of(connection: sqlite3.Connection, version: int, zone: str) -> str:
-    """The method of the zone's factors: the file's before others, never the marginal one."""
+def method_of(connection: sqlite3.Connection, version: int, zone: str) -> str:
+    """Return the method of a zone's factors: the file's before others, never the marginal one."""
     row = connection.execute(
         f"SELECT method FROM grid_factor WHERE {VALID} AND zone = :zone"  # noqa: S608
         " AND method <> :marginal ORDER BY origin <> :file, step_s, method LIMIT 1",
@@ -248,7 +249,7 @@ def _country_rows(
     connection: sqlite3.Connection, version: int, zone: str, method: str, span: tuple[int, int]
 ) -> list[Row]:
     """What the country's factors of one method offer where the preferred ones have a gap."""
-    own = _method_of(connection, version, zone)
+    own = method_of(connection, version, zone)
     condition = "zone = :zone AND method = :method AND step_s > 86400"
     return _select(connection, condition, version, span, zone=zone, method=own or method)
 

@@ -4,10 +4,11 @@
 from __future__ import annotations
 
 import sqlite3
+from typing import Any
 
 from fairwatt.accounting.carbon.contracts import OPEN_END_TS, read_contracts
 from fairwatt.accounting.carbon.embodied import YEAR_S, read_hardware
-from fairwatt.accounting.carbon.grid_store import provenances
+from fairwatt.accounting.carbon.grid_store import Provenance, provenances
 from fairwatt.accounting.carbon.pue import pue_table
 from fairwatt.accounting.carbon.restate import restatements
 from fairwatt.accounting.carbon.versions import current_version, versions
@@ -52,9 +53,7 @@ def _versions(db: sqlite3.Connection, data: int) -> Table:
          *(changed[v.version][1:] if v.version in changed else (0, None, None)))
         for v in versions(db)[:LAST]
     ]  # fmt: skip
-    notes = [
-        "A report can be asked for each of them: --factors-version N, or ?factors=N on a page."
-    ]
+    notes = ["A report can be asked for any of them: --factors-version N, on a page ?factors=N."]
     return _table("versions", "Versions of the factors", columns, rows, data, notes)
 
 
@@ -78,7 +77,7 @@ def _factors(db: sqlite3.Connection, version: int, data: int) -> Table:
     return _table("factors", f"Factors of version {version}", columns, rows, data)
 
 
-def _own_zones(db: sqlite3.Connection, version: int) -> list[tuple]:  # type: ignore[type-arg]
+def _own_zones(db: sqlite3.Connection, version: int) -> list[Provenance]:
     """The zones that reports use: the file names two hundred others."""
     chosen = [v for v in versions(db) if v.version == version]
     zones = {chosen[0].zone, chosen[0].grid_zone} if chosen else set()
@@ -100,9 +99,7 @@ def _contracts(db: sqlite3.Connection, version: int, data: int) -> Table:
         column("name", "Electricity", "text", "Name of the contract or certificate."),
         column("from_ts", "From", "ts", "From when on."),
         column("until_ts", "Until", "ts", "Until when; empty: still."),
-        column(
-            "share", "Share", "ratio", "Part of the electricity; empty: what the others leave."
-        ),
+        column("share", "Share", "ratio", "Part of the electricity, or what others leave."),
         column("g_per_kwh", "g CO2e/kWh", "text", "Its factor."),
         column("source", "Source", "text", "Where the number stands."),
     )
@@ -134,7 +131,7 @@ def _table(
     name: str,
     title: str,
     columns: tuple[Column, ...],
-    rows: list[tuple],  # type: ignore[type-arg]
+    rows: list[tuple[Any, ...]],
     data: int,
     notes: list[str] | None = None,
 ) -> Table:

@@ -7,12 +7,14 @@ monthly rollups; only the waits are read from the runs.
 
 from __future__ import annotations
 
+import functools
 import sqlite3
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import date, timedelta
 from typing import Any
 
+from fairwatt.accounting.reports.carbon_basis import CarbonAsk
 from fairwatt.accounting.reports.columns import (
     CARBON,
     DEVICE_HOURS,
@@ -22,7 +24,9 @@ from fairwatt.accounting.reports.columns import (
     RUNS_ENDED,
     column,
 )
+from fairwatt.accounting.reports.dept_carbon import WHOLE, carbon_table, energy_table, whole_of
 from fairwatt.accounting.reports.fairness import share_deviation
+from fairwatt.accounting.reports.old_factors import check_version
 from fairwatt.accounting.reports.period import Period, first_of_month
 from fairwatt.accounting.reports.scope import Scope, require_account
 from fairwatt.accounting.reports.shares import (
@@ -71,6 +75,7 @@ _SUMMARY = (
     ENERGY,
     CARBON,
     MEASURED,
+    *WHOLE,
 )  # fmt: skip
 
 
@@ -94,18 +99,32 @@ class _Facts:
 
 
 def dept_report(
-    db: sqlite3.Connection, scope: Scope, cluster: str, account: str, period: Period
+    db: sqlite3.Connection,
+    scope: Scope,
+    cluster: str,
+    account: str,
+    period: Period,
+    carbon: CarbonAsk | None = None,
 ) -> list[Table]:
     """Return the tables of a department.
 
-    They are summary, headlines, accounts, waste, waits, gpu_types, energy, series and months.
+    They are summary, headlines, accounts, waste, waits, gpu_types, energy, carbon, series and
+    months. `carbon` says which version of the factors they are made with; None: the newest.
 
     Raises:
-        NotFoundError: the account is missing or out of scope.
+        NotFoundError: the account is missing or out of scope, or the version is unknown.
     """
     require_account(db, scope, cluster, account)
+    ask = carbon or CarbonAsk()
+    check_version(db, ask.version)
     groups = group_of_accounts(db, cluster, account)
-    usage = usage_by(db, scope, period, "account", cluster=cluster, accounts=groups)
+    by = functools.partial(
+        usage_by, db, scope, cluster=cluster, accounts=groups, factors=ask.version
+    )
+    series = functools.partial(
+        usage_series, db, scope, cluster=cluster, accounts=groups, factors=ask.version
+    )
+    usage = by(period, "account")
     waits = waits_by_group(db, scope, cluster, dict.fromkeys(groups, ""), period)
     facts = _Facts(
         account=account,
@@ -117,11 +136,12 @@ def dept_report(
         all_waits=waits.get(""),
         version=data_version(db),
     )
-    by_type = usage_by(db, scope, period, "gpu_type", cluster=cluster, accounts=groups)
+    by_type = by(period, "gpu_type")
     year = Period(first_of_month(period.until - timedelta(days=1), 11), period.until, period.zone)
-    daily = usage_series(db, scope, period, "day", cluster=cluster, accounts=groups)
-    monthly = usage_series(db, scope, year, "month", cluster=cluster, accounts=groups)
-    summary = _summary(facts)
+    daily, monthly = series(period, "day"), series(year, "month")
+    names = {group: facts.name(group) for group in _group_order(facts)}
+    emitted = carbon_table(db, scope, cluster, groups, period, names, facts.usage, ask)
+    summary = _summary(facts, emitted)
     return [
         summary,
         _headlines(facts, summary),
@@ -129,14 +149,16 @@ def dept_report(
         _waste(facts),
         _waits(facts),
         _gpu_types(facts, by_type),
-        _energy(facts, _unallocated(db, cluster, period)),
+        energy_table(db, cluster, period, _whole_name(facts), total(facts.usage.values()), ask),
+        emitted,
         _series(facts, daily, groups),
         _months(facts, monthly),
     ]
 
 
-def _summary(facts: _Facts) -> Table:
+def _summary(facts: _Facts, emitted: Table) -> Table:
     use = total(facts.usage.values())
+    whole = whole_of(emitted)
     waits = facts.all_waits
     row = (
         facts.account,
@@ -151,6 +173,7 @@ def _summary(facts: _Facts) -> Table:
         use.energy_mj,
         use.carbon_mg,
         use.measured,
+        *(whole[key] for key in ("host_mj", "co2_mg", "market_mg", "embodied_mg")),
     )
     return _table(facts, "summary", "Summary", _SUMMARY, [row], size_notes(use))
 
@@ -277,42 +300,15 @@ def _gpu_types(facts: _Facts, by_type: Mapping[str, Usage]) -> Table:
     return _table(facts, "gpu_types", "By GPU type", columns, rows, notes)
 
 
-def _energy(facts: _Facts, unallocated: tuple[int, int, int]) -> Table:
-    columns = (
-        column("owner", "Owner", "text", "Whose energy it is."),
-        column("idle_mj", "Idle part", "energy_mj", "What the GPUs draw without work."),
-        column("active_mj", "Active part", "energy_mj", "What work added."),
-        CARBON,
-    )
-    use = total(facts.usage.values())
-    known = use.energy_mj is not None
-    rows = [
-        (
-            "all accounts" if facts.standing.parent is None else facts.account,
-            use.idle_mj if known else None,
-            use.active_mj if known else None,
-            use.carbon_mg,
-        ),
-        ("nobody (whole cluster, unallocated)", *unallocated),
-    ]
-    notes = ["GPUs that nobody held are the cluster's own line; it is not spread over accounts."]
-    return _table(facts, "energy", "Energy and its owner", columns, rows, notes)
-
-
-def _unallocated(db: sqlite3.Connection, cluster: str, period: Period) -> tuple[Any, ...]:
-    row: tuple[Any, ...] = db.execute(
-        "SELECT SUM(idle_mj), SUM(active_mj), SUM(co2_mg) FROM unallocated_daily"
-        " WHERE cluster = ? AND day >= ? AND day < ?",
-        (cluster, str(period.first), str(period.until)),
-    ).fetchone()
-    return row
-
-
 _STEPS = {
     "day": "The day, local time.",
     "week": "First day of the week, local time.",
     "month": "Calendar month, local time.",
 }
+
+
+def _whole_name(facts: _Facts) -> str:
+    return "all accounts" if facts.standing.parent is None else facts.account
 
 
 def _series(

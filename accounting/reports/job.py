@@ -8,12 +8,15 @@ import sqlite3
 from collections.abc import Sequence
 from typing import Any
 
-from fairwatt.accounting.reports.columns import CARBON, column
+from fairwatt.accounting.reports.carbon_basis import CarbonAsk
+from fairwatt.accounting.reports.columns import column
 from fairwatt.accounting.reports.failslow import pace_tables
 from fairwatt.accounting.reports.flags import flag_words
 from fairwatt.accounting.reports.footprint import Footprint, footprints
 from fairwatt.accounting.reports.host import host_tables
 from fairwatt.accounting.reports.idle import IdlePolicy, moved_of_runs, policy_note
+from fairwatt.accounting.reports.job_carbon import job_carbon_table
+from fairwatt.accounting.reports.old_factors import check_version
 from fairwatt.accounting.reports.policy import policy_tables
 from fairwatt.accounting.reports.scope import Scope, select
 from fairwatt.accounting.reports.uncertainty import method_line
@@ -72,7 +75,7 @@ def job_report(
     cluster: str,
     job_id: int,
     *,
-    carbon_zone: str | None = None,
+    carbon: CarbonAsk | None = None,
     idle_policy: IdlePolicy = "reserved",
     yardstick: Yardstick | None = None,
 ) -> list[Table]:
@@ -82,11 +85,11 @@ def job_report(
     carbon.
 
     Runs come newest first; of an id that Slurm has used again, those of the newest job.
-    `carbon_zone` is the setting carbon.zone; without it carbon is unknown. `idle_policy` says who
-    gets what GPUs draw without work, `yardstick` by what runs are judged (None: the defaults).
+    `carbon` says which version of the factors carbon is made with. `idle_policy` says who gets
+    what GPUs draw without work, `yardstick` by what runs are judged (None: the defaults).
 
     Raises:
-        NotFoundError: there is no such job within the scope.
+        NotFoundError: there is no such job within the scope, or no such version of the factors.
     """
     key = {"cluster": cluster, "job_id": job_id}
     runs = [dict(zip(_RUN_FIELDS, row, strict=True)) for row in select(db, scope, _RUNS, key)]
@@ -97,7 +100,9 @@ def job_report(
     energy = select(db, scope, _ENERGY, {"run_ids": json.dumps(run_ids)})
     energy = _by_policy(db, energy, runs, idle_policy)
     version = data_version(db)
-    found = footprints(db, run_ids, carbon_zone)
+    ask = carbon or CarbonAsk()
+    check_version(db, ask.version)
+    found = footprints(db, run_ids, ask.zone, ask.version, with_nodes=True)
     shown = _headline_facts(runs, energy, found)
     headlines, gpu_mj = job_headlines(shown), shown["energy_mj"]
     facts, notes = [_facts(run) for run in runs], _reuse_notes(len(all_runs) - len(runs))
@@ -111,7 +116,7 @@ def job_report(
         *pace_tables(db, scope, run_ids, version),
         _energy(energy, version, policy_note(idle_policy)),
         *host_tables(db, scope, run_ids, gpu_mj, version),
-        _carbon(runs, found, version),
+        job_carbon_table(db, runs, found, ask),
     ]
 
 
@@ -216,29 +221,6 @@ def _energy(energy: Sequence[tuple[Any, ...]], version: int, note: str) -> Table
     )
     rows = [(*row[:9], method_line(row[9], row[6]), flag_words(row[10])) for row in energy]
     return _table("energy", "Energy by GPU", columns, rows, version, [note])
-
-
-def _carbon(runs: list[dict[str, Any]], found: dict[int, Footprint], version: int) -> Table:
-    columns = (
-        _RESTART,
-        column("energy_mj", "Energy", "energy_mj", "GPU energy of the run."),
-        CARBON,
-        column(
-            "g_per_kwh", "Grid, g CO2e/kWh", "text", "Factor of the run's hours, mean by energy."
-        ),
-        column("pue", "PUE", "text", "Power usage effectiveness of the machine room."),
-        column("factor", "Factor from", "text", "Zone, kind, source and version of the factor."),
-    )
-    rows = [
-        (run["restart_cnt"], f.energy_mj, f.co2_mg, _plain(f.g_per_kwh), _plain(f.pue), f.source)
-        for run in runs
-        if (f := found.get(run["run_id"]))
-    ]
-    return _table("carbon", "Carbon", columns, rows, version)
-
-
-def _plain(value: float | None) -> str | None:
-    return None if value is None else f"{value:g}"
 
 
 def _table(

@@ -7,6 +7,7 @@ import sqlite3
 from datetime import timedelta
 from typing import Any
 
+from fairwatt.accounting.reports.carbon_basis import CarbonAsk
 from fairwatt.accounting.reports.columns import (
     CARBON,
     DEVICE_HOURS,
@@ -17,6 +18,7 @@ from fairwatt.accounting.reports.columns import (
     column,
 )
 from fairwatt.accounting.reports.footprint import footprints
+from fairwatt.accounting.reports.old_factors import check_version
 from fairwatt.accounting.reports.period import Period
 from fairwatt.accounting.reports.scope import Scope, select
 from fairwatt.accounting.reports.usage import Usage, size_notes, total, usage_by
@@ -46,13 +48,18 @@ _JOBS = """
 
 
 def me_report(
-    db: sqlite3.Connection, scope: Scope, period: Period, *, carbon_zone: str | None = None
+    db: sqlite3.Connection, scope: Scope, period: Period, *, carbon: CarbonAsk | None = None
 ) -> list[Table]:
     """Return the tables summary, headlines, jobs and days of the asker's own runs.
 
-    `carbon_zone` is the setting carbon.zone; without it the carbon of single jobs is unknown.
+    `carbon` says which version of the factors their carbon is made with; None: the newest.
+
+    Raises:
+        NotFoundError: there is no such version.
     """
-    daily = usage_by(db, scope, period, "day", user=scope.user)
+    ask = carbon or CarbonAsk()
+    check_version(db, ask.version)
+    daily = usage_by(db, scope, period, "day", user=scope.user, factors=ask.version)
     version = data_version(db)
     summary = _summary(db, scope, period, total(daily.values()), version)
     return [
@@ -64,7 +71,7 @@ def me_report(
             rows=me_headlines(summary.records()[0]),
             data_version=version,
         ),
-        _jobs(db, scope, carbon_zone, version),
+        _jobs(db, scope, ask, version),
         _days(period, daily, version),
     ]
 
@@ -110,7 +117,7 @@ def _summary(
     )
 
 
-def _jobs(db: sqlite3.Connection, scope: Scope, carbon_zone: str | None, version: int) -> Table:
+def _jobs(db: sqlite3.Connection, scope: Scope, ask: CarbonAsk, version: int) -> Table:
     columns = (
         column("cluster", "Cluster", "text", "Slurm cluster."),
         column("job_id", "Job", "text", "Slurm job id."),
@@ -128,7 +135,7 @@ def _jobs(db: sqlite3.Connection, scope: Scope, carbon_zone: str | None, version
         CARBON,
     )
     found = select(db, scope, _JOBS, {"user": scope.user, "limit": LAST_JOBS})
-    carbon = footprints(db, [row[0] for row in found], carbon_zone)
+    carbon = footprints(db, [row[0] for row in found], ask.zone, ask.version)
     rows = [_job_row(row, carbon[row[0]].co2_mg if row[0] in carbon else None) for row in found]
     return Table(name="jobs", title="Last jobs", columns=columns, rows=rows, data_version=version)
 

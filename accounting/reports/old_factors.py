@@ -28,9 +28,12 @@ _HOURS = """
     FROM energy_hour h JOIN energy_owner t USING (key_id)
     WHERE {scope} AND h.hour_ts >= :first AND h.hour_ts < :last
       AND (:cluster IS NULL OR t.cluster = :cluster)"""
-_RUNS = f"""{_HOURS} AND t.owner = 'run' AND t.kind = 'gpu'
+_RUNS = (
+    _HOURS  # noqa: S608 - our own text
+    + """ AND t.owner = 'run' AND (t.kind = 'gpu') = :gpu
       AND (:accounts IS NULL OR t.account IN (SELECT value FROM json_each(:accounts)))
       AND (:user IS NULL OR t.user = :user)"""
+)
 _UNOWNED = f"{_HOURS.replace('{scope}', '1')} AND t.owner <> 'run'"
 
 
@@ -56,9 +59,14 @@ def old_run_carbon(
     cluster: str | None,
     accounts: Iterable[str] | None,
     user: str | None,
+    gpu: bool = True,
 ) -> dict[OwnerDay, Emission]:
-    """Return the carbon of the runs' GPUs within scope, by owner and day, under a version."""
+    """Return the carbon of runs within scope, by owner and day, under a version.
+
+    Of their GPUs, or (without `gpu`) of their parts of CPUs, memory and the rest of nodes.
+    """
     params = _params(period, cluster) | {
+        "gpu": gpu,
         "accounts": None if accounts is None else json.dumps(sorted(accounts)),
         "user": user,
     }

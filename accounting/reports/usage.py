@@ -16,7 +16,16 @@ from fairwatt.accounting.reports.old_factors import OwnerDay, old_run_carbon
 from fairwatt.accounting.reports.period import Period
 from fairwatt.accounting.reports.scope import Scope, select
 
-__all__ = ["Usage", "grouped", "hours", "size_notes", "total", "usage_by", "usage_series"]
+__all__ = [
+    "Usage",
+    "grouped",
+    "hours",
+    "size_notes",
+    "total",
+    "usage_by",
+    "usage_by_type",
+    "usage_series",
+]
 
 Key = Literal["account", "user", "gpu_type", "day", "month"]
 K = TypeVar("K", bound=Hashable)
@@ -180,6 +189,19 @@ def usage_series(
     whole = period if step == "day" else _whole_months(period)
     old = old_run_carbon(db, scope, whole, factors, cluster=cluster, accounts=accounts, user=None)
     return _with_carbon(usage, old, lambda owner, day: (_KEYS[step](owner, day), owner.account))
+
+
+def usage_by_type(
+    db: sqlite3.Connection,
+    scope: Scope,
+    period: Period,
+    *,
+    cluster: str,
+    accounts: Iterable[str],
+) -> dict[tuple[str, str], Usage]:
+    """Return the usage of the period's days per (GPU type, account)."""
+    rows = _rows(db, scope, _TWO_KEYS, "gpu_type", period, cluster, accounts, None)
+    return {(row[0], row[1]): Usage(*row[2:]) for row in rows}
 
 
 def total(parts: Iterable[Usage]) -> Usage:

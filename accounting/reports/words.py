@@ -210,10 +210,17 @@ def _energy(summary: Mapping[str, Any]) -> tuple[str, str]:
 
 
 def _carbon(summary: Mapping[str, Any]) -> tuple[str, str]:
-    co2_mg, whole = summary["co2_mg"], summary["fge_hours"]
+    co2_mg, whole = summary.get("all_co2_mg", summary["co2_mg"]), summary["fge_hours"]
     if co2_mg is None:
         return UNKNOWN, "Without measured energy and a grid factor no emissions can be given."
     each = f", {co2_mg / 1000 / whole:,.0f} g per full-GPU hour" if whole else ""
+    bought = summary.get("market_mg")
+    market = "" if bought is None else f" By the electricity bought: {_mass(bought)}."
     return format_carbon(co2_mg), (
-        f"Emissions of the electricity, location-based, with the machine room's overhead{each}."
+        "Emissions of the electricity, location-based, with the machine room's overhead"
+        f"{each}.{market}"
     )
+
+
+def _mass(co2_mg: int) -> str:
+    return format_carbon(co2_mg) if co2_mg else "0 g"

@@ -12,6 +12,7 @@ from fairwatt.accounting.agent import nvml
 from fairwatt.accounting.agent.daemon import observe
 from fairwatt.accounting.agent.nvml import NvmlSource
 from fairwatt.accounting.ingest import ingest
+from fairwatt.accounting.reports.carbon_basis import CarbonAsk
 from fairwatt.accounting.reports.dept import dept_report
 from fairwatt.accounting.reports.job import job_report
 from fairwatt.accounting.reports.period import Period
@@ -67,7 +68,7 @@ def slurms(job_id: int, start_ms: int, end_ms: int, **changes: str) -> Run:
 
 def reported(db, job_id: int, name: str = "energy") -> list[dict]:
     """A table of a job's report."""
-    tables = job_report(db.conn, EVERYTHING, "campus", job_id, carbon_zone="DEU")
+    tables = job_report(db.conn, EVERYTHING, "campus", job_id, carbon=CarbonAsk(zone="DEU"))
     return next(table for table in tables if table.name == name).records()
 
 

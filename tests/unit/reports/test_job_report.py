@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import pytest
 
+from fairwatt.accounting.reports.carbon_basis import CarbonAsk
 from fairwatt.accounting.reports.decision import read_decision
 from fairwatt.accounting.reports.flags import flag_words, method_words
 from fairwatt.accounting.reports.job import gpu_words, job_report
@@ -18,7 +19,7 @@ DECISION = '{"v":1,"asked":"gpu:20gb:1","given":"gpu:m_3g.20gb:1","notes":[["FW1
 
 def report(store, user="ann", job_id=7, cluster=CLUSTER, **how):
     return job_report(
-        store.conn, scope_of(store.conn, user, **how), cluster, job_id, carbon_zone="AAA"
+        store.conn, scope_of(store.conn, user, **how), cluster, job_id, carbon=CarbonAsk(zone="AAA")
     )
 
 
