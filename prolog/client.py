@@ -33,18 +33,23 @@ DEFAULT_LOG = "/dev/log"
 MAX_ANSWER = 65_536
 DRAIN = b'"drain":{'
 
+LONGEST = 8192
+
 PASSED_ON = (
     "CUDA_MPS_ACTIVE_THREAD_PERCENTAGE",
     "CUDA_VISIBLE_DEVICES",
     "SLURMD_NODENAME",
     "SLURM_CLUSTER_NAME",
     "SLURM_JOB_ACCOUNT",
+    "SLURM_JOB_CPUS_PER_NODE",
     "SLURM_JOB_GPUS",
     "SLURM_JOB_ID",
+    "SLURM_JOB_NODELIST",
     "SLURM_JOB_PARTITION",
     "SLURM_JOB_RESTART_COUNT",
     "SLURM_JOB_SLUID",
     "SLURM_JOB_UID",
+    "SLURM_NODELIST",
     "SLURM_RESTART_COUNT",
     "SLURM_SLUID",
 )
@@ -53,10 +58,15 @@ PASSED_ON = (
 
 def message(verb: str, t_ms: int) -> bytes:
     """Return the one JSON line for `verb` at `t_ms` (UTC epoch milliseconds), newline included."""
-    env = ((name, os.environ[name]) for name in PASSED_ON if name in os.environ)
+    env = ((name, os.environ[name]) for name in PASSED_ON if _is_passed_on(name))
     pairs = ", ".join(f'"{name}": "{_escaped(value)}"' for name, value in env)
     text = f'{{"v": 1, "verb": "{verb}", "t_ms": {t_ms}, "env": {{{pairs}}}}}\n'
     return text.encode("ascii")
+
+
+def _is_passed_on(name: str) -> bool:
+    """The agent takes no line above 64 kB, and a list of nodes may be longer."""
+    return name in os.environ and len(os.environ[name]) <= LONGEST
 
 
 def _escaped(text: str) -> str:

@@ -63,6 +63,7 @@ class NodeSite:
             "agent.spool_dir": str(self.root / "spool"),
             "agent.gres_conf": str(self.root / "gres.conf"),
             "agent.proc_root": str(self.root / "proc"),
+            "agent.sys_root": str(self.root / "sys"),
             "agent.collector_url": collector_url,
             "health.enabled": False,  # a process of its own
             "health.file": str(self.root / "health.toml"),

@@ -162,13 +162,20 @@ def check_settled(db: sqlite3.Connection) -> Verdict:
         "SELECT SUM(idle_mj + active_mj) FROM window_share"
         " JOIN node_run ON node_run.node = window_share.node"
         " AND node_run.job_id = window_share.job_id AND start_ms = run_start_ms"
+        " LEFT JOIN device USING (device_uuid) WHERE COALESCE(kind, 'gpu') = 'gpu'"
     ).fetchone()[0]
     totals = {
         table: db.execute(
             f"SELECT SUM(idle_mj + active_mj) FROM {table} JOIN run USING (run_id)"
-            " WHERE origin = 'slurm'"
+            f" WHERE origin = 'slurm' AND {gpus}"
         ).fetchone()[0]
-        for table in ("run_energy", "run_hour")
+        for table, gpus in (
+            (
+                "run_energy",
+                "device_uuid NOT IN (SELECT device_uuid FROM device WHERE kind <> 'gpu')",
+            ),
+            ("run_hour", "true"),
+        )
     }
     for table, total in totals.items():
         verdict.claim(total == shares, f"{table} sums to {total} mJ, the windows to {shares} mJ")

@@ -40,6 +40,7 @@ def node_settings(paths: Paths, node: LabNode, collector_port: int) -> dict[str,
         "agent.spool_dir": str(node.spool_dir),
         "agent.gres_conf": str(paths.etc / "gres.conf"),
         "agent.proc_root": str(node.proc_root),
+        "agent.sys_root": str(node.folder / "sys"),  # not the host's: a test may make one
         "agent.collector_url": f"http://127.0.0.1:{collector_port}",
         "agent.sample_s": 1.0,
         "agent.ship_s": 1.0,

@@ -46,6 +46,7 @@ class AgentLab:
             f"[agent]\nnode = 'n1'\nsocket = '{self.socket}'\ninbox_dir = '{self.inbox}'\n"
             f"job_dir = '{self.jobs}'\nspool_dir = '{root / 'spool'}'\n"
             f"gres_conf = '{root / 'gres.conf'}'\nsample_s = 0.3\nship_s = 60\n"
+            f"sys_root = '{root / 'sys'}'\n"
             "collector_url = 'http://127.0.0.1:9'\n"
             f"[site]\nmunge_socket = '{root / 'munge.sock'}'\n"
             f"slurm_conf = '{root / 'slurm.conf'}'\n"

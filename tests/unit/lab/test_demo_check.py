@@ -37,7 +37,7 @@ def store() -> sqlite3.Connection:
     )
     db.execute("INSERT INTO hold VALUES (?,?,?,?,'',1,1)", (NODE, JOB, START_MS, GPU))
     db.execute(
-        "INSERT INTO window VALUES (?,?,?,?,300000,0,0,0,'counter',NULL)",
+        "INSERT INTO window VALUES (?,?,?,?,300000,0,0,0,'counter',NULL,0)",
         (GPU, START_MS, END_MS, NODE),
     )
     db.execute(
@@ -79,7 +79,7 @@ def test_one_mj_too_much_is_a_fault(store, column):
 
 def test_a_gap_between_windows_is_a_fault(store):
     store.execute(
-        "INSERT INTO window VALUES (?,?,?,?,50000,50000,0,0,'counter',NULL)",
+        "INSERT INTO window VALUES (?,?,?,?,50000,50000,0,0,'counter',NULL,0)",
         (GPU, END_MS + 1, END_MS + 501, NODE),
     )
     assert f"{GPU}: gap at {END_MS} ms" in conservation_faults(store)
