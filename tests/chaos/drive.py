@@ -7,7 +7,7 @@ import json
 import random
 import sqlite3
 from collections.abc import Iterator
-from contextlib import closing, contextmanager, suppress
+from contextlib import closing, contextmanager, nullcontext, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -15,6 +15,7 @@ from typing import Any
 from fairwatt.core.post import Answer
 from tests.chaos.parts import Died, Part, Wounds
 from tests.chaos.plan import ROLES, Plan
+from tests.chaos.power import cut_power
 from tests.chaos.world import BEGIN_S, BOARDS, LAST_S, Step, World
 
 TRIES = 500
@@ -48,7 +49,14 @@ class _Stage:
         self._rng = random.Random(plan.seed)
         self._late: list[bytes] = []
         self._parts = {
-            role: Part(role, folder, world, plan.wounds.get(role, Wounds()), plan.seed)
+            role: Part(
+                role,
+                folder,
+                world,
+                plan.wounds.get(role, Wounds()),
+                plan.seed,
+                str(self._diary(role)) if plan.power else "",
+            )
             for role in ROLES
         }
         self._now = Step(0, 0, "")
@@ -73,8 +81,7 @@ class _Stage:
 
     def _one(self, step: Step) -> None:
         if step.kind == "sync":
-            with self._maybe_locked():
-                self._ask("sync", step)
+            self._ask("sync", step, locked=True)
             return
         begin_s, end_s = self._plan.outages.get(step.node, (0, 0))
         if begin_s <= step.at_s < end_s:
@@ -85,12 +92,30 @@ class _Stage:
         if step.kind in ("prolog", "epilog") and not done:
             self._leave(step)
 
-    def _ask(self, role: str, step: Step) -> Any:
+    def _ask(self, role: str, step: Step, payload: object = None, *, locked: bool = False) -> Any:
         """What the part says, False if it died over it; it begins anew with its next step."""
         try:
-            return self._parts[role].ask(step, None, self._deliver)
+            with self._maybe_locked() if locked else nullcontext():
+                return self._parts[role].ask(step, payload, self._deliver)
         except Died:
+            # Not while we hold the store ourselves: a power cut ends us too.
+            self._darken(role)
             return False
+
+    def _diary(self, role: str) -> Path:
+        """One a host: collector and sync share theirs."""
+        return self._folder / f"{role if role in BOARDS else 'accounting'}.diary"
+
+    def _darken(self, role: str) -> None:
+        """Where deaths are power cuts: end what else runs on the host, take back what is lost."""
+        if not self._diary(role).exists():
+            return
+        on_node = role in BOARDS
+        for other in [] if on_node else ["collector", "sync"]:
+            self._parts[other].end()
+        files = (self._folder / role).rglob("*") if on_node else self._folder.glob("store.db*")
+        plain = [path for path in files if path.is_file()]
+        cut_power(self._diary(role), plain, self._rng)
 
     def _leave(self, step: Step) -> None:
         """Do what a hook does that the agent did not answer."""
@@ -119,12 +144,8 @@ class _Stage:
         return AWAY if self._rng.random() < plan.unheard else answer
 
     def _post(self, body: bytes) -> Answer:
-        with self._maybe_locked():
-            try:
-                answer: Answer = self._parts["collector"].ask(self._now, body, self._deliver)
-            except Died:
-                return AWAY
-        assert answer.status in (0, 200, 503), f"{answer.status}: {answer.text}"
+        answer = self._ask("collector", self._now, body, locked=True) or AWAY
+        assert answer.status in (0, 200, 429, 503), f"{answer.status}: {answer.text}"
         return answer
 
     def _post_late(self, place: int) -> None:

@@ -41,9 +41,18 @@ class Part:
         world: the script.
         wounds: what befalls it.
         seed: of how it dies.
+        diary: where it notes what a power cut would take back; "": nowhere.
     """
 
-    def __init__(self, role: str, folder: Path, world: World, wounds: Wounds, seed: int) -> None:
+    def __init__(
+        self,
+        role: str,
+        folder: Path,
+        world: World,
+        wounds: Wounds,
+        seed: int,
+        diary: str = "",
+    ) -> None:
         self.role = role
         self.deaths = 0
         self.steps = 0
@@ -51,6 +60,7 @@ class Part:
         self._world = world
         self._wounds = wounds
         self._seed = seed
+        self._diary = diary
         self._pid = 0
         self._pipe: Connection | None = None
         self._life = 0
@@ -105,6 +115,7 @@ class Part:
             full_from=full_from if full_until > 0 else 0,
             full_steps=max(0, full_until - full_from),
             seed=self._seed + self.steps,
+            diary=self._diary,
         )
 
     def _send(self, what: object) -> None:

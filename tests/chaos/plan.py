@@ -21,6 +21,8 @@ class Plan:
     wounds: dict[str, Wounds] = field(default_factory=dict)
     outages: dict[str, tuple[int, int]] = field(default_factory=dict)
     away: tuple[int, int] = (0, 0)
+    power: bool = False
+    """Whether each death is a power cut of the host: what is not synced is lost too."""
     locked: float = 0.0
     twice: float = 0.0
     late: float = 0.0
@@ -36,8 +38,9 @@ class Plan:
         """What befell whom, in a line."""
         kills = {role: w.kills for role, w in self.wounds.items() if w.kills}
         full = {r: (w.full_from, w.full_steps) for r, w in self.wounds.items() if w.full_steps}
+        how = "power cuts" if self.power else "kills"
         return (
-            f"seed {self.seed}: kills {kills}, disk full {full}, agents away {self.outages}, "
+            f"seed {self.seed}: {how} {kills}, disk full {full}, agents away {self.outages}, "
             f"collector away {self.away}, locked {self.locked}, twice {self.twice}, "
             f"late {self.late}, unheard {self.unheard}"
         )
@@ -62,6 +65,7 @@ def draw(seed: int, steps: Mapping[str, int], kills: int) -> Plan:
     if rng.random() < 0.2:
         begin_s = rng.randrange(BEGIN_S, BEGIN_S + 6 * HOUR_S)
         plan.away = (begin_s, begin_s + 24 * HOUR_S)
+    plan.power = rng.random() < 0.4
     plan.locked, plan.twice, plan.late, plan.unheard = (
         rng.choice((0.0, 0.0, 0.3)) for _ in range(4)
     )

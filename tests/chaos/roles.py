@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import Any
 
 from fairwatt.accounting import collector, store
+from fairwatt.accounting.agent import journal as journal_module
 from fairwatt.accounting.agent.daemon import observe
 from fairwatt.accounting.agent.journal import Journal
 from fairwatt.accounting.agent.keeper import Keeper
@@ -36,6 +37,8 @@ from tests.chaos.world import BEGIN_S, Boards, Slurm, Step, World, catalogue
 from tests.unit.accounting.samples import BERLIN
 
 CLUSTER = "campus"
+SEGMENT_BYTES = 20_000
+"""Small, so that segments are closed and removed as in weeks of life."""
 BUSY_MS = 20
 """How long a process waits for a locked store here; in life it is 5 s."""
 
@@ -52,6 +55,8 @@ class Arms:
     full_from: int = 0
     full_steps: int = 0
     seed: int = 1
+    diary: str = ""
+    """Where it is noted what a power cut would take back; "": nowhere."""
 
 
 class Clock:
@@ -69,6 +74,9 @@ def serve(role: str, folder: Path, world: World, pipe: Connection, arms: Arms, a
     clock = Clock()
     clock.at_s = at_s
     store.BUSY_TIMEOUT_MS = BUSY_MS
+    journal_module.SEGMENT_BYTES = SEGMENT_BYTES
+    if arms.diary:
+        _steps.chaos_diary(arms.diary.encode())
     _steps.chaos_arm(*map(ctypes.c_long, (arms.kill_at, arms.full_from, arms.full_steps)),
                      ctypes.c_ulong(arms.seed))  # fmt: skip
     make = {"collector": _collector, "sync": _sync}.get(role)

@@ -5,6 +5,10 @@
  *
  * A step is a write, a sync, a new length, a new name, a removal or a new file, of a regular file.
  * A process dies before its step, after it, or, of a write, in the middle.
+ *
+ * With a diary it also notes what each write destroys, and each sync: from that a power cut can be
+ * played afterwards, which takes back what no sync has put on disk (`power.py`). A line of the
+ * diary is a header and the bytes that were there before.
  */
 #define _GNU_SOURCE
 #include <dlfcn.h>
@@ -13,13 +17,23 @@
 #include <signal.h>
 #include <stdarg.h>
 #include <stdint.h>
-#include <string.h>
+#include <stdio.h>
+#include <stdlib.h>
 #include <sys/stat.h>
 #include <sys/types.h>
+#include <sys/uio.h>
 #include <unistd.h>
 
 #define REAL(name) ((__typeof__(&name))real(#name))
 
+struct entry {
+    uint64_t file;   /* inode */
+    int64_t offset;  /* of the bytes that follow; -1: the file was synced */
+    int64_t length;  /* of the file before */
+    int64_t count;   /* of the bytes that follow */
+};
+
+static int diary = -1;
 static long steps, kill_at, full_from, full_until;
 static uint64_t state = 1;
 static int armed, half_written;
@@ -65,6 +79,56 @@ static int is_file(int fd)
     int yes = fstat(fd, &about) == 0 && S_ISREG(about.st_mode);
     errno = kept;
     return yes;
+}
+
+static void note(struct entry entry, const void *bytes)
+{
+    struct iovec parts[] = {{&entry, sizeof entry}, {(void *)bytes, (size_t)entry.count}};
+    int kept = errno;
+    if (writev(diary, parts, 2) < 0)
+        abort();
+    errno = kept;
+}
+
+/* Note what stands from `at` on in up to `count` bytes, before it is written over or cut off. */
+static void note_before(int fd, int64_t at, size_t count)
+{
+    struct stat about;
+    if (!armed || diary < 0 || fstat(fd, &about) != 0 || !S_ISREG(about.st_mode))
+        return;
+    int64_t there = about.st_size - at;
+    size_t old = there < 0 ? 0 : (size_t)there < count ? (size_t)there : count;
+    char path[64];
+    snprintf(path, sizeof path, "/proc/self/fd/%d", fd);
+    void *bytes = malloc(old + 1);
+    int copy = old ? REAL(open)(path, O_RDONLY | O_CLOEXEC) : -1;
+    if (!bytes || (old && (copy < 0 || pread(copy, bytes, old, at) != (ssize_t)old)))
+        abort();
+    if (copy >= 0)
+        close(copy);
+    note((struct entry){about.st_ino, at, about.st_size, (int64_t)old}, bytes);
+    free(bytes);
+}
+
+static void note_synced(int fd)
+{
+    struct stat about;
+    if (armed && diary >= 0 && fstat(fd, &about) == 0 && S_ISREG(about.st_mode))
+        note((struct entry){about.st_ino, -1, about.st_size, 0}, "");
+}
+
+/* Where a write without an offset goes. */
+static int64_t place_of(int fd)
+{
+    struct stat about;
+    if (fcntl(fd, F_GETFL) & O_APPEND)
+        return fstat(fd, &about) == 0 ? about.st_size : 0;
+    return lseek(fd, 0, SEEK_CUR);
+}
+
+void chaos_diary(const char *path)
+{
+    diary = REAL(open)(path, O_WRONLY | O_APPEND | O_CREAT | O_CLOEXEC, 0600);
 }
 
 static int is_full(void) { return full_from && steps >= full_from && steps < full_until; }
@@ -122,6 +186,7 @@ ssize_t write(int fd, const void *bytes, size_t count)
     ssize_t part = begin_write(fd, count, &dies);
     if (part < 0)
         return -1;
+    note_before(fd, place_of(fd), (size_t)part);
     ssize_t done = REAL(write)(fd, bytes, (size_t)part);
     if (dies)
         die();
@@ -134,6 +199,7 @@ ssize_t pwrite(int fd, const void *bytes, size_t count, off_t at)
     ssize_t part = begin_write(fd, count, &dies);
     if (part < 0)
         return -1;
+    note_before(fd, at, (size_t)part);
     ssize_t done = REAL(pwrite)(fd, bytes, (size_t)part, at);
     if (dies)
         die();
@@ -146,6 +212,7 @@ ssize_t pwrite64(int fd, const void *bytes, size_t count, off64_t at)
     ssize_t part = begin_write(fd, count, &dies);
     if (part < 0)
         return -1;
+    note_before(fd, at, (size_t)part);
     ssize_t done = REAL(pwrite64)(fd, bytes, (size_t)part, at);
     if (dies)
         die();
@@ -155,24 +222,30 @@ ssize_t pwrite64(int fd, const void *bytes, size_t count, off64_t at)
 int fsync(int fd)
 {
     int dies = begin();
-    return end(dies, REAL(fsync)(fd));
+    int result = REAL(fsync)(fd);
+    note_synced(fd);
+    return end(dies, result);
 }
 
 int fdatasync(int fd)
 {
     int dies = begin();
-    return end(dies, REAL(fdatasync)(fd));
+    int result = REAL(fdatasync)(fd);
+    note_synced(fd);
+    return end(dies, result);
 }
 
 int ftruncate(int fd, off_t length)
 {
     int dies = begin();
+    note_before(fd, length, SIZE_MAX);
     return end(dies, REAL(ftruncate)(fd, length));
 }
 
 int ftruncate64(int fd, off64_t length)
 {
     int dies = begin();
+    note_before(fd, length, SIZE_MAX);
     return end(dies, REAL(ftruncate64)(fd, length));
 }
 

@@ -71,6 +71,12 @@ def test_events_are_taken_once(client, news):
     assert news == [1]
 
 
+def test_what_is_answered_for_is_on_disk(client, db):
+    """A node forgets what the collector has; 2: SQLite syncs its WAL at each commit."""
+    assert post(client, body(Node().up("GPU-a"))).status_code == 200
+    assert db.execute("PRAGMA synchronous").fetchone() == (2,)
+
+
 def refused(response, status, words):
     assert response.status_code == status
     assert response.json.keys() == {"error"}
