@@ -60,6 +60,8 @@ class Flag(enum.IntFlag):
     """Which cores or how much memory a job held is not known: assumed by its number of CPUs."""
     INCLUDED = 1024
     """The amount is part of the GPU module's own and is not counted again here."""
+    THINNED = 2048
+    """The node had no room for more: neighbouring windows became one, their sums are exact."""
 
 
 DeviceKind = Literal["gpu", "cpu", "dram", "node"]

@@ -285,6 +285,7 @@ class Daemon:
     def _plan_housekeeping(self, server: HookServer) -> None:
         server.drop_idle()
         self._journal.retry()
+        self._journal.keep_room()
         if self._keeper.has_mail and not self._gpu.outstanding:
             self._visit(self._keeper.sample, enumerate_devices=True)
         if self._health is not None:

@@ -2,7 +2,8 @@
 """The agent's durable journal: append, fold, hand out what is not delivered, forget the rest.
 
 Folder layout: `NNNNNNNNNN.journal` segments; `checkpoint`, the folded state before a segment;
-`delivered`, the last event number the collector has; `lock`, held while an agent runs.
+`delivered`, the last event number the collector has; `offered`, the last it may have; `reserve`,
+room for a full disk (`spool_room.py`); `lock`, held while an agent runs.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ import msgspec
 from fairwatt.accounting.agent.journal_line import decode_line, encode_line
 from fairwatt.accounting.agent.records import Entry
 from fairwatt.accounting.agent.segments import entries_from, last_seq, read_entries
+from fairwatt.accounting.agent.spool_room import SpoolRoom
 from fairwatt.accounting.agent.state import State, apply, numbered
 from fairwatt.core.delivery import Batch
 from fairwatt.core.errors import SpoolError
@@ -49,12 +51,13 @@ class Journal:
         folder: created if absent, mode 0700.
         first_seq: number of the first event where no journal exists; take the time in ms, so
             that a node whose spool was wiped does not reuse numbers that the collector knows.
+        max_bytes: beyond so much the oldest undelivered windows are merged; 0: never.
 
     Raises:
         SpoolError: the folder cannot be used, or another agent uses it.
     """
 
-    def __init__(self, folder: Path, *, first_seq: int) -> None:
+    def __init__(self, folder: Path, *, first_seq: int, max_bytes: int = 0) -> None:
         self._folder = folder
         self._backlog: list[bytes] = []
         self._alerted = False
@@ -62,11 +65,13 @@ class Journal:
         self._covered = 0
         self._offered: tuple[int, _Place] = (-1, (0, 0))
         self._behind: _Place = (0, 0)
+        self._room = SpoolRoom(folder, max_bytes)
         try:
             folder.mkdir(mode=0o700, parents=True, exist_ok=True)
             self._lock = self._locked()
             self.state, self._segment = self._recover(first_seq)
-            self._delivered = self._read_delivered()
+            self._delivered = self._read_mark("delivered")
+            self._marked = max(self._delivered, self._read_mark("offered"))
             self._file = self._first_segment()
             self._try_checkpoint()
         except OSError as error:
@@ -85,6 +90,25 @@ class Journal:
     def delivered_seq(self) -> int:
         """The last event number that the collector confirmed."""
         return self._delivered
+
+    @property
+    def size(self) -> int:
+        """What the segments take on disk, in bytes."""
+        return self._room.size
+
+    @property
+    def merged_windows(self) -> int:
+        """How many windows were merged away for want of room since the agent began."""
+        return self._room.merged_windows
+
+    def keep_room(self) -> None:
+        """Thin one segment if the journal is over its limit or the disk is full."""
+        try:
+            numbers = segment_numbers(self._folder)
+            closed = [n for n in numbers if n < self._covered and n > self._offered[1][0]]
+            self._room.step(closed, self._marked, full=self.failing)
+        except OSError as error:
+            _log.warning("%s: no room made: %s", self._folder, error.strerror)
 
     @contextmanager
     def synced_at_end(self) -> Iterator[None]:
@@ -133,7 +157,19 @@ class Journal:
             size += len(line)
             first = first or event.seq
             self._offered = (event.seq, place)
+        self._mark_offered()
         return Batch(b"".join(lines), len(lines), first, self._offered[0]) if lines else None
+
+    def _mark_offered(self) -> None:
+        """Note what is on its way: those events must not change, even if no answer comes."""
+        if self._offered[0] <= self._marked:
+            return
+        self._marked = self._offered[0]
+        try:
+            mark = seal(str(self._marked).encode())
+            write_atomically(self._folder / "offered", mark, durable=False)
+        except OSError as error:
+            _log.warning("%s: mark not written: %s", self._folder, error.strerror)
 
     def _undelivered(self) -> Iterator[tuple[Event, _Place]]:
         """Yield the events after the last delivered one, each with the place behind it."""
@@ -237,9 +273,9 @@ class Journal:
             _log.error("%s is damaged, set aside as %s; the segments alone count", path, aside)
             return None
 
-    def _read_delivered(self) -> int:
+    def _read_mark(self, name: str) -> int:
         try:
-            return int(unseal((self._folder / "delivered").read_bytes()))
+            return int(unseal((self._folder / name).read_bytes()))
         except (FileNotFoundError, SpoolError, ValueError):
             return -1  # events are sent again, which is harmless
 
@@ -273,6 +309,7 @@ class Journal:
             _log.warning("%s: no new segment yet: %s", self._folder, error.strerror)
         else:
             self._try_checkpoint()
+            self._room.look()
 
     def _try_checkpoint(self) -> None:
         """Write a checkpoint; without one the older one and the segments since count."""

@@ -79,7 +79,9 @@ def _daemon(
     catalogue = load_catalogue(settings.catalogue_dir)
     Inbox(settings.inbox_dir).prepare()
     now_ms = time.time_ns() // 1_000_000
-    journal = Journal(settings.spool_dir / "journal", first_seq=now_ms)
+    journal = Journal(
+        settings.spool_dir / "journal", first_seq=now_ms, max_bytes=settings.spool_max_bytes
+    )
     keeper = Keeper(settings, journal, origin, catalogue, version=version)
     host = HostKeeper(
         origin,

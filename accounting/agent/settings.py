@@ -39,6 +39,8 @@ class AgentSettings:
     window_ms: int
     ship_s: float
     dcgm_job_dir: Path | None = None
+    spool_max_bytes: int = 0
+    metrics_file: Path | None = None
     sys_root: Path = Path("/sys")
     idle_mw: Mapping[str, int] = field(default_factory=dict)
     node_power_has_gpus: bool = True
@@ -78,6 +80,8 @@ def agent_settings(config: Config) -> AgentSettings:
         sys_root=Path(config["agent.sys_root"]),
         idle_mw=idle_powers(config["agent.host_idle_w"]),
         node_power_has_gpus=config["agent.node_power_has_gpus"],
+        spool_max_bytes=config["agent.spool_max_mib"] * 1024 * 1024,
+        metrics_file=Path(config["agent.metrics_file"]) if config["agent.metrics_file"] else None,
         hook={
             "clean": "yes" if config["epilog.clean"] else "no",
             "temp": config["epilog.temp_dir"],

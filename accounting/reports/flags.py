@@ -20,6 +20,7 @@ _FLAGS = {
     Flag.AMBIGUOUS: "the counter was not read for so long that it may have passed its end unseen",
     Flag.SPREAD: "which cores or memory the job held is not known; assumed by its number of CPUs",
     Flag.INCLUDED: "part of the GPU module's energy, and not counted again",
+    Flag.THINNED: "the node's spool was full; amounts are exact, when within hours is not known",
 }
 _METHODS = {
     "counter": "GPU energy counter",
