@@ -185,7 +185,8 @@ def layers_of(preferred: Sequence[Row], country: Sequence[Row]) -> list[list[Row
     layers = [rows for _, _, rows in sorted(ordered, key=lambda layer: layer[:2])]
     for step_s in sorted({row.step_s for row in country}):
         layers.append(_one_per_time(row for row in country if row.step_s == step_s))
-    return [*layers, _nearest(layers[-1])] if layers else []
+    known = [rows for rows in layers if rows]
+    return [*layers, _nearest(known[-1])] if known else []
 
 
 def timeline(layers: Iterable[Sequence[Row]], from_ts: int, until_ts: int) -> tuple[Span, ...]:

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from fairwatt.accounting.carbon.factors import Factor, FactorFile, check_zone, load_factors
 from fairwatt.accounting.carbon.grid import Contract, Grid, Row, Span, layers_of, timeline
-from fairwatt.accounting.carbon.grid_store import IMPORTED, add_factors, open_grid, store_factors
+from fairwatt.accounting.carbon.grid_store import open_grid, store_factors
 from fairwatt.accounting.carbon.pue import store_pue
 from fairwatt.accounting.store import open_store, transaction
 from fairwatt.core.errors import ConfigError, StoreError
