@@ -8,6 +8,7 @@ folder slurm has the node's name in it.
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
@@ -19,6 +20,7 @@ from fairwatt.accounting.agent.host.topology import cpu_list
 __all__ = ["Cgroups", "CgroupLook", "JobCgroup", "folder_names"]
 
 _JOB = re.compile(r"job_\d+|s[0-9A-Z]{13}")
+LONGEST = 65_536
 NO_LIMIT = 1 << 60
 """Version 1 writes a number near 2^63 for "no limit"."""
 
@@ -107,22 +109,21 @@ class _Two:
             yield name, f"{self._scope}/{name}"
 
     def job(self, place: str) -> JobCgroup:
-        folder = Path(place)
         return JobCgroup(
-            _usage_us(folder),
-            _integer(folder / "memory.current"),
-            cpu_list(_text(folder / "cpuset.cpus.effective")),
-            _limit(folder / "memory.max"),
+            _usage_us(place),
+            _current(place),
+            cpu_list(_text(f"{place}/cpuset.cpus.effective")),
+            _limit(f"{place}/memory.max"),
         )
 
     def totals(self) -> tuple[int | None, int | None, int | None]:
-        jobs_us = _usage_us(self._scope)
-        tops = [path for path in self._root.iterdir() if path.suffix in (".slice", ".scope")]
-        memory = _integer(self._scope / "memory.current")
+        scope = str(self._scope)
+        jobs_us = _usage_us(scope)
+        tops = [str(p) for p in self._root.iterdir() if p.suffix in (".slice", ".scope")]
         return (
             jobs_us,
             _without(_sum(_usage_us, tops), jobs_us),
-            _without(_sum(lambda top: _integer(top / "memory.current"), tops), memory),
+            _without(_sum(_current, tops), _current(scope)),
         )
 
 
@@ -140,25 +141,24 @@ class _One:
                 yield name, f"{self._name}/{user.name}/{name}"
 
     def job(self, place: str) -> JobCgroup:
-        root = self._root
-        memory = root / "memory" / place
+        memory = f"{self._root}/memory/{place}"
         return JobCgroup(
-            _cpuacct_us(root / "cpuacct" / place),
+            _cpuacct_us(f"{self._root}/cpuacct/{place}"),
             _resident(memory),
-            cpu_list(_text(root / "cpuset" / place / "cpuset.cpus")),
-            _limit(memory / "memory.limit_in_bytes"),
+            cpu_list(_text(f"{self._root}/cpuset/{place}/cpuset.cpus")),
+            _limit(f"{memory}/memory.limit_in_bytes"),
         )
 
     def totals(self) -> tuple[int | None, int | None, int | None]:
         return (
-            _cpuacct_us(self._root / "cpuacct" / self._name),
+            _cpuacct_us(f"{self._root}/cpuacct/{self._name}"),
             _sum(_cpuacct_us, self._others("cpuacct")),
             _sum(_resident, self._others("memory")),
         )
 
-    def _others(self, controller: str) -> list[Path]:
+    def _others(self, controller: str) -> list[str]:
         found = sorted((self._root / controller).glob("*.slice"))
-        return [path for path in found if path.is_dir()]
+        return [str(path) for path in found if path.is_dir()]
 
 
 def _names(folder: Path) -> list[str]:
@@ -168,7 +168,7 @@ def _names(folder: Path) -> list[str]:
         return []
 
 
-def _sum(read: Callable[[Path], int | None], folders: Iterable[Path]) -> int | None:
+def _sum(read: Callable[[str], int | None], folders: Iterable[str]) -> int | None:
     known = [amount for folder in folders if (amount := read(folder)) is not None]
     return sum(known) if known else None
 
@@ -177,23 +177,27 @@ def _without(whole: int | None, part: int | None) -> int | None:
     return None if whole is None else max(0, whole - (part or 0))
 
 
-def _usage_us(folder: Path) -> int | None:
-    return _field(_text(folder / "cpu.stat"), "usage_usec")
+def _usage_us(folder: str) -> int | None:
+    return _field(_text(f"{folder}/cpu.stat"), "usage_usec")
 
 
-def _cpuacct_us(folder: Path) -> int | None:
-    usage_ns = _integer(folder / "cpuacct.usage")
+def _current(folder: str) -> int | None:
+    return _integer(f"{folder}/memory.current")
+
+
+def _cpuacct_us(folder: str) -> int | None:
+    usage_ns = _integer(f"{folder}/cpuacct.usage")
     return None if usage_ns is None else usage_ns // 1000
 
 
-def _resident(folder: Path) -> int | None:
+def _resident(folder: str) -> int | None:
     """Version 1 counts the page cache to whoever read a file first: the idle part is left out."""
-    usage = _integer(folder / "memory.usage_in_bytes")
-    cache = _field(_text(folder / "memory.stat"), "total_inactive_file")
+    usage = _integer(f"{folder}/memory.usage_in_bytes")
+    cache = _field(_text(f"{folder}/memory.stat"), "total_inactive_file")
     return None if usage is None else max(0, usage - (cache or 0))
 
 
-def _limit(path: Path) -> int | None:
+def _limit(path: str) -> int | None:
     limit = _integer(path)
     return None if limit is None or limit >= NO_LIMIT else limit
 
@@ -206,14 +210,23 @@ def _field(text: str, name: str) -> int | None:
     return None
 
 
-def _integer(path: Path) -> int | None:
+def _integer(path: str) -> int | None:
     text = _text(path).strip()
     return int(text) if text.isdigit() else None
 
 
-def _text(path: Path) -> str:
-    """A group may go at any moment, and reading it then fails in one way or another."""
+def _text(path: str) -> str:
+    """A group may go at any moment, and reading it then fails in one way or another.
+
+    Without pathlib and buffers: there are some files of every job, at every look.
+    """
     try:
-        return path.read_text(encoding="ascii", errors="replace")
+        file = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
     except OSError:
         return ""
+    try:
+        return os.read(file, LONGEST).decode("ascii", "replace")
+    except OSError:
+        return ""
+    finally:
+        os.close(file)

@@ -79,6 +79,7 @@ class HostKeeper:
         self._clock_ms = clock_ms or now_ms
         self._meter = HostMeter()
         self._uses = Uses()
+        self._used: dict[tuple[Present, ...], tuple[list[RunUse], SystemUse]] = {}
         self._resumed = False
         self._module = False
         self._gpus: dict[str, int | None] = {}
@@ -161,6 +162,7 @@ class HostKeeper:
         state, devices = self._journal.state, self._devices()
         metered = self._without_rest({p: self._meter.close(p, t_ms) for p in devices.values()})
         entries: list[Entry] = []
+        self._used.clear()
         for device, part in devices.items():
             before = state.host.get(device)
             if before is None:
@@ -207,9 +209,10 @@ class HostKeeper:
         )
 
     def _weights(self, part: str, kind: DeviceKind, present: Sequence[Present]) -> Weights:
-        used: list[RunUse]
-        system: SystemUse
-        used, system = self._uses.since(self._journal.state.uses, present)
+        key = tuple(present)
+        if key not in self._used:
+            self._used[key] = self._uses.since(self._journal.state.uses, present)
+        used, system = self._used[key]
         if kind == "cpu":
             return cpu_weights(part, self._topology, present, used, system)
         if kind == "dram":
