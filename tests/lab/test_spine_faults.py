@@ -3,13 +3,16 @@
 
 from __future__ import annotations
 
+import random
 import sqlite3
 import time
 from collections.abc import Iterator
 from contextlib import closing
+from zoneinfo import ZoneInfo
 
 import pytest
 
+from fairwatt.accounting.verify import span_of, verify
 from fairwatt.core.events import Flag
 from tests.lab.cluster import OneHostCluster
 from tests.lab.demo import idle_mw, install_program, nodes_of_devices
@@ -156,3 +159,30 @@ def test_collector_killed_while_events_arrive(house):
         house.start_collector()
     finish(house, job_id)
     assert_books_are_right(house, job_id)
+
+
+def test_ten_kills_at_random_moments(house):
+    """Agents and collector, with jobs on both nodes; in the end the ledger verifies to the mJ."""
+    seed = random.SystemRandom().randrange(10**6)
+    print(f"seed {seed}")
+    rng = random.Random(seed)
+    jobs = [submit(house, WHOLE), submit(house, SLICE), submit(house, SLICE)]
+    await_load(house, "gpu01")
+    for _ in range(10):
+        time.sleep(rng.uniform(0.0, 0.5))  # a moment that nothing tells of
+        victim = rng.choice(("gpu01", "mig01", "collector"))
+        if victim == "collector":
+            house.kill_collector()
+            house.start_collector()
+        else:
+            house.kill_agent(victim)
+            house.start_agent(victim)
+    finish(house, *jobs)
+    assert_books_are_right(house, *jobs)
+    done = verify(
+        house.database, cluster="campus", zone=ZoneInfo("Europe/Berlin"), carbon_zone="DEU",
+        span=span_of(None, None, ZoneInfo("Europe/Berlin")),
+    )  # fmt: skip
+    assert done.findings.faults == []
+    assert done.runs >= len(jobs)
+    assert no_node_drained(house)
