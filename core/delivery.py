@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import logging
 import random
+import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -66,6 +67,8 @@ class Delivery:
         self._jitter = jitter
         self._failures = 0
         self._limit = MAX_EVENTS
+        self.last_ts = 0.0
+        """When the collector last took events, UTC epoch seconds; 0: not since the start."""
 
     @property
     def healthy(self) -> bool:
@@ -91,6 +94,7 @@ class Delivery:
         if self._failures:
             _log.warning("the collector takes events again")
         self._failures = 0
+        self.last_ts = time.time()
         self._limit = min(MAX_EVENTS, 2 * self._limit)
         self._journal.confirm(batch.last_seq)
         return 0.0 if self.next_batch() else None

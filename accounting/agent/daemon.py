@@ -19,6 +19,7 @@ from fairwatt.accounting.agent.health import HealthSettings, HealthWatch
 from fairwatt.accounting.agent.host.keeper import HostKeeper
 from fairwatt.accounting.agent.journal import Journal
 from fairwatt.accounting.agent.keeper import Keeper
+from fairwatt.accounting.agent.metrics_file import MetricsFile
 from fairwatt.accounting.agent.requests import (
     HookRequest,
     encode_answer,
@@ -40,6 +41,7 @@ __all__ = ["Daemon", "observe"]
 HOOK_ANSWER_S = 0.12
 """A hook waits 200 ms; the rest is for the disk and the way back."""
 HOUSEKEEPING_S = 1.0
+METRICS_S = 60.0
 SHIP_SOON_S = 0.5
 FIRST_SAMPLE_S = 1.0
 LAST_READING_S = 1.0
@@ -77,6 +79,8 @@ class Daemon:
         self._asker = Asker(keeper, self._timers, self._slurm, job_text)
         self._health = HealthWatch(health, self._selector) if health else None
         self._names = itertools.count()
+        path = settings.metrics_file
+        self._metrics = MetricsFile(path, journal, keeper, self._delivery) if path else None
         self._sample_s = settings.sample_s
         self._stopping = False
 
@@ -92,6 +96,7 @@ class Daemon:
         self._take_signals()
         self._visit(self._begin, enumerate_devices=True)
         self._plan_housekeeping(server)
+        self._plan_metrics()
         ready(f"answers at {self._settings.socket}")
         try:
             while not self._stopping:
@@ -281,6 +286,11 @@ class Daemon:
         delay_s = self._delivery.answered(batch, answer)
         if delay_s is not None:
             self._timers.set("ship", delay_s, self._ship)
+
+    def _plan_metrics(self) -> None:
+        if self._metrics is not None:
+            self._metrics.write()
+            self._timers.set("metrics", METRICS_S, self._plan_metrics)
 
     def _plan_housekeeping(self, server: HookServer) -> None:
         server.drop_idle()

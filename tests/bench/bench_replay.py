@@ -119,6 +119,7 @@ def replay(path: Path, nodes: int, hours: float) -> Figures:
         with transaction(db) as connection:
             store_factors(connection, load_factors())
             store_pue(connection, 1.2, 0)
+        db.execute("PRAGMA synchronous = FULL")  # as the collector does
         inbox = Inbox(db, TurnLock(), ZONE, max_bodies=24, max_bytes=1 << 24)
         measured_mj, now_ts, due = 0, START_MS // 1000, 0.0
         for tick in _from_child(nodes, hours):
