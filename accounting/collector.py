@@ -83,9 +83,6 @@ def create_app(
     """Return the WSGI application over an open store; `on_news` is called after new events."""
     app = Flask("fairwatt.collector", static_folder=None)
     app.config["MAX_CONTENT_LENGTH"] = settings.max_body_bytes
-    # A node forgets what it is told is here: it has to be on disk. Without this a power cut takes
-    # back all commits since the last checkpoint, hours of them on a small site.
-    db.execute("PRAGMA synchronous = FULL")
     inbox = Inbox(
         db,
         settings.lock,
