@@ -52,10 +52,10 @@ def host_tables(
     parts = select(db, scope, _PARTS, {"run_ids": json.dumps(list(run_ids))})
     if not parts:
         return []
-    groups: dict[tuple[Any, ...], list[tuple[Any, ...]]] = {}
+    groups: dict[tuple[int, str, str], list[tuple[Any, ...]]] = {}
     for restart, node, kind, *amounts in parts:
         groups.setdefault((restart, node, kind), []).append(tuple(amounts))
-    rows = [_row(*key, rows) for key, rows in groups.items()]
+    rows = [_row(restart, node, kind, found) for (restart, node, kind), found in groups.items()]
     return [
         Table(
             name="host_energy",

@@ -26,7 +26,11 @@ def allocated_cpus(env: Mapping[str, str], node: str) -> int | None:
     if len({count for count, _ in groups}) == 1:
         return groups[0][0]
     place = _place(env.get("SLURM_JOB_NODELIST") or env.get("SLURM_NODELIST", ""), node)
-    for count, times in groups if place is not None else ():
+    return None if place is None else _at(groups, place)
+
+
+def _at(groups: list[tuple[int, int]], place: int) -> int | None:
+    for count, times in groups:
         if place < times:
             return count
         place -= times

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 
 from fairwatt.accounting.agent.host.cgroup import CgroupLook
-from fairwatt.accounting.agent.host.meter import HostMeter, Metered
+from fairwatt.accounting.agent.host.meter import HostMeter, Metered, kind_of
 from fairwatt.accounting.agent.host.source import HostSource, Reading
 from fairwatt.accounting.agent.host.topology import Topology
 from fairwatt.accounting.agent.host.uses import Present, RunUse, SystemUse, Uses
@@ -24,7 +24,6 @@ from fairwatt.accounting.agent.host.weights import (
 from fairwatt.accounting.agent.host.windows import (
     Stretch,
     closing,
-    kind_of,
     reboot_windows,
     stretches,
 )

@@ -9,9 +9,9 @@ from dataclasses import dataclass
 
 from fairwatt.accounting.agent.host.source import Reading
 from fairwatt.accounting.ledger_host import host_delta
-from fairwatt.core.events import Flag
+from fairwatt.core.events import DeviceKind, Flag
 
-__all__ = ["HostMeter", "Metered"]
+__all__ = ["HostMeter", "Metered", "kind_of"]
 
 STALE_MS = 60_000
 """Beyond this a power says nothing about the time since."""
@@ -45,7 +45,7 @@ class _Part:
 
 
 class HostMeter:
-    """The parts by name; each is taken from the first source that gave it."""
+    """The parts by name; all of a kind are taken from the first source that gave one."""
 
     def __init__(self) -> None:
         self.faults: dict[str, str] = {}
@@ -75,6 +75,8 @@ class HostMeter:
                     part.lost = True
                 continue
             self._note_fault(f"{source} {name}", None)
+            if part is None and self._is_taken(kind_of(name), source):
+                continue
             if part is None:
                 part = self._parts[name] = _Part(source, reading.t_ms)
             if part.method == source:
@@ -82,6 +84,12 @@ class HostMeter:
         for name, part in self._parts.items():
             if part.method == source and name not in told:
                 part.lost = True
+
+    def _is_taken(self, kind: DeviceKind, source: str) -> bool:
+        """Say whether another source gives this kind: packages, perhaps, or all of them in one."""
+        return any(
+            part.method != source for name, part in self._parts.items() if kind_of(name) == kind
+        )
 
     def close(self, name: str, t_ms: int) -> Metered:
         """Return what a part used until `t_ms`, and begin to add up anew."""
@@ -105,6 +113,13 @@ class HostMeter:
             _log.warning("%s: %s; its energy is unknown until it answers", place, fault)
         elif fault is None and before is not None:
             _log.warning("%s answers again", place)
+
+
+def kind_of(part: str) -> DeviceKind:
+    """Return the kind of device that a part such as cpu0 is."""
+    if part.startswith("cpu"):
+        return "cpu"
+    return "dram" if part.startswith("dram") else "node"
 
 
 def _step(part: _Part, reading: Reading, unused: bool) -> None:

@@ -16,7 +16,7 @@ from fairwatt.accounting.agent.records import EndedRun, Entry, HostMark, Origin
 from fairwatt.accounting.ledger_host import HostSpan, HostSplit, HostUse, split_host
 from fairwatt.core.events import DeviceKind, Flag, RunStarted, WindowClosed
 
-__all__ = ["Stretch", "closing", "kind_of", "reboot_windows", "stretches"]
+__all__ = ["Stretch", "closing", "reboot_windows", "stretches"]
 
 HOUR_MS = 3_600_000
 LONGEST_GAP_MS = 31 * 24 * HOUR_MS
@@ -33,13 +33,6 @@ class Stretch:
     t0_ms: int
     t1_ms: int
     runs: tuple[RunStarted, ...]
-
-
-def kind_of(part: str) -> DeviceKind:
-    """Return the kind of device that a part such as cpu0 is."""
-    if part.startswith("cpu"):
-        return "cpu"
-    return "dram" if part.startswith("dram") else "node"
 
 
 def stretches(

@@ -194,7 +194,7 @@ def test_the_job_report_shows_the_parts_and_their_sum(db):
     tables = {t.name: t for t in job_report(db, admin, "campus", 7)}
     shown = [
         (row["part"], row["idle_mj"], row["active_mj"], row["energy_mj"], row["used"],
-         row["method"])
+         row["method"].partition(",")[0])
         for row in tables["host_energy"].records()
     ]  # fmt: skip
     assert shown == [

@@ -134,6 +134,13 @@ def test_idle_power_is_the_least_seen_while_no_job_ran():
     assert meter.close("cpu0", t_ms).idle_mw == 40_000
 
 
+def test_packages_of_one_source_are_not_added_to_all_of_another():
+    meter = HostMeter()
+    meter.take("rapl", [Reading("cpu0", 0, 1), Reading("cpu1", 0, 1)], unused=False)
+    meter.take("pm_counters", [Reading("cpu", 0, 2), Reading("dram", 0, 1)], unused=False)
+    assert meter.parts == ["cpu0", "cpu1", "dram"]
+
+
 def test_a_part_is_taken_from_the_first_source_that_gave_it():
     meter = HostMeter()
     meter.take("rapl", [Reading("cpu0", 0, 100)], unused=False)
