@@ -10,6 +10,7 @@ import pwd
 import signal
 import threading
 import time
+from typing import TYPE_CHECKING
 
 import click
 
@@ -19,6 +20,10 @@ from fairwatt.accounting.store import open_reader
 from fairwatt.core import config as config_module
 from fairwatt.core.config import Config
 from fairwatt.core.logs import setup
+from fairwatt.core.settings import IDLE_POLICIES
+
+if TYPE_CHECKING:
+    from fairwatt.accounting.reports.idle import IdlePolicy
 
 __all__ = ["collector", "decisions", "job", "real_user", "slow", "sync"]
 
@@ -69,8 +74,20 @@ def sync(once: bool, json_: bool, verbose: bool) -> None:
     default=None,
     help="Carbon under this version of the factors; default: the newest.",
 )
+@click.option(
+    "--idle-policy",
+    type=click.Choice(IDLE_POLICIES),
+    default=None,
+    help="Who gets what GPUs draw without work; default: report.idle_policy.",
+)
 @click.option("--json", "json_", is_flag=True, help="Print JSON instead of tables.")
-def job(job_id: int, cluster: str | None, factors_version: int | None, json_: bool) -> None:
+def job(
+    job_id: int,
+    cluster: str | None,
+    factors_version: int | None,
+    idle_policy: IdlePolicy | None,
+    json_: bool,
+) -> None:
     """Show a job: what it asked, got and used, how its GPUs kept pace, its energy, its policy.
 
     Root sees every job; everybody else what they see on the web page.
@@ -80,6 +97,7 @@ def job(job_id: int, cluster: str | None, factors_version: int | None, json_: bo
     from fairwatt.accounting.reports.carbon_basis import CarbonAsk
     from fairwatt.accounting.reports.job import job_report
     from fairwatt.accounting.reports.scope import scope_of
+    from fairwatt.accounting.reports.use import yardstick_of
 
     config = _config()
     db = open_reader(config["collector.database"])
@@ -87,7 +105,11 @@ def job(job_id: int, cluster: str | None, factors_version: int | None, json_: bo
         scope = scope_of(db, real_user(), admin=os.geteuid() == 0)
         cluster = cluster or config["site.cluster"]
         ask = CarbonAsk(factors_version, config["carbon.zone"], config["site.catalogue_dir"])
-        tables = job_report(db, scope, cluster, job_id, carbon=ask)
+        tables = job_report(
+            db, scope, cluster, job_id, carbon=ask,
+            idle_policy=idle_policy or config["report.idle_policy"],
+            yardstick=yardstick_of(config),
+        )  # fmt: skip
     finally:
         db.close()
     click.echo(as_json(tables) if json_ else as_text(tables))

@@ -53,7 +53,7 @@ def write_waste_days(
             if day in wanted:
                 a_ts, b_ts = day_bounds(day, zone)
                 held = milli * max(0, min(b_ts, until_ts) - max(a_ts, start_ts))
-                sums = totals[(day, *owner, kind)]  # type: ignore[index]
+                sums = totals[(day, *owner, kind)]
                 sums[0] += int(a_ts <= until_ts < b_ts and state not in OPEN_STATES)
                 sums[1] += held
                 sums[2] += held * (permille or 0) // 1000

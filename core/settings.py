@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-__all__ = ["SETTINGS", "Setting"]
+__all__ = ["IDLE_POLICIES", "SETTINGS", "Setting"]
 
 
 @dataclass(frozen=True)

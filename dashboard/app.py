@@ -16,13 +16,14 @@ from flask.typing import ResponseReturnValue
 from werkzeug.exceptions import HTTPException
 
 from fairwatt.accounting.days import site_zone
+from fairwatt.accounting.reports.use import yardstick_of
 from fairwatt.accounting.store import open_reader
 from fairwatt.core.config import Config
 from fairwatt.core.errors import NotFoundError, ReportError, StoreError
 from fairwatt.dashboard import charts, identity, pages
 from fairwatt.dashboard.headers import add_headers
 from fairwatt.dashboard.proxy_identity import ProxyIdentity, Refused, proxy_identity
-from fairwatt.dashboard.render import is_number, shown, time_words
+from fairwatt.dashboard.render import is_number, shown, time_words, with_code
 
 __all__ = ["create_app"]
 
@@ -69,9 +70,11 @@ def create_app(
         FAIRWATT_ZONE=zone,
         FAIRWATT_CLOCK=clock,
         FAIRWATT_PROXY=proxy,
+        FAIRWATT_YARDSTICK=yardstick_of(config),
     )
     app.jinja_options = {"trim_blocks": True, "lstrip_blocks": True}
     app.jinja_env.filters["shown"] = lambda value, kind: shown(value, kind, zone)
+    app.jinja_env.filters["code"] = with_code
     app.jinja_env.filters["time_words"] = lambda value: time_words(value, zone)
     app.jinja_env.globals.update(
         is_number=is_number, patterns=charts.patterns, csrf_token=identity.csrf_token

@@ -9,7 +9,7 @@ from typing import Any
 
 from markupsafe import Markup
 
-from fairwatt.accounting.reports.words import duration_words, percent
+from fairwatt.accounting.reports.words import duration_words, percent, points_between
 from fairwatt.core.records import Table
 from fairwatt.core.units import format_carbon, format_kwh, mj_to_kwh
 from fairwatt.dashboard import charts
@@ -101,7 +101,8 @@ def _share_bullets(accounts: Sequence[Mapping[str, Any]]) -> Figure:
         sentence = (
             f"Of the GPU time on this page {widest['account']} used {percent(widest['used'])} "
             f"and is entitled to {percent(widest['entitled'])}, "
-            f"{abs(100 * widest['difference']):.1f} percentage points {direction}: "
+            f"{abs(points_between(widest['used'], widest['entitled'])):.1f} percentage points "
+            f"{direction}: "
             "the farthest from its share."
         )
     drawing = charts.bullets(lines, label=sentence)

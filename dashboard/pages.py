@@ -81,7 +81,7 @@ def health() -> ResponseReturnValue:
 def me() -> ResponseReturnValue:
     """How am I doing?"""
     scope, period = _scope(), _period()
-    tables = me_report(_db(), scope, period, carbon=_carbon())
+    tables = me_report(_db(), scope, period, carbon=_carbon(), **_use())
     return _answer("me", "me.html", scope, tables, period, figures=figures.of_me(tables))
 
 
@@ -91,7 +91,7 @@ def job(cluster: str, job_id: int) -> ResponseReturnValue:
     scope = _scope()
     if job_id > SQLITE_INTEGER_MAX:
         raise NotFoundError("no such job in your view", place="job", value=job_id)
-    tables = job_report(_db(), scope, cluster, job_id, carbon=_carbon())
+    tables = job_report(_db(), scope, cluster, job_id, carbon=_carbon(), **_use())
     shown = {"figures": figures.of_job(tables), "job": tables[0].records()[0]}
     return _answer(f"job-{cluster}-{job_id}", "job.html", scope, tables, None, **shown)
 
@@ -100,7 +100,8 @@ def job(cluster: str, job_id: int) -> ResponseReturnValue:
 def dept(account: str) -> ResponseReturnValue:
     """Did we get our share, and was it used well?"""
     scope, period = _scope(), _period()
-    tables = dept_report(_db(), scope, _config()["site.cluster"], account, period, _carbon())
+    cluster, idle_policy = _config()["site.cluster"], _config()["report.idle_policy"]
+    tables = dept_report(_db(), scope, cluster, account, period, _carbon(), idle_policy)
     shown = {"figures": figures.of_dept(tables), "account": account}
     return _answer(f"dept-{account}", "dept.html", scope, tables, period, **shown)
 
@@ -235,6 +236,14 @@ def _carbon() -> CarbonAsk:
         zone=_config()["carbon.zone"],
         catalogue_dir=_config()["site.catalogue_dir"],
     )
+
+
+def _use() -> dict[str, Any]:
+    """Return how the site judges runs, and who gets idle energy."""
+    return {
+        "idle_policy": _config()["report.idle_policy"],
+        "yardstick": current_app.config["FAIRWATT_YARDSTICK"],
+    }
 
 
 def _scope() -> Scope:

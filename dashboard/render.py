@@ -8,10 +8,12 @@ from datetime import datetime
 from typing import Any
 from zoneinfo import ZoneInfo
 
+from markupsafe import Markup, escape
+
 from fairwatt.accounting.reports.words import duration_words, percent
 from fairwatt.core.units import UNKNOWN, format_carbon, format_kwh
 
-__all__ = ["is_number", "shown", "time_words"]
+__all__ = ["is_number", "shown", "time_words", "with_code"]
 
 NOTHING = "–"
 _SECOND, _MINUTE = "%Y-%m-%d %H:%M:%S", "%Y-%m-%d %H:%M"
@@ -29,6 +31,15 @@ def shown(value: object, kind: str, zone: ZoneInfo) -> str:
 def time_words(t_ts: int | None, zone: ZoneInfo) -> str:
     """Return a UTC epoch second as local time to the second; a dash if it has not come."""
     return NOTHING if t_ts is None else datetime.fromtimestamp(t_ts, zone).strftime(_SECOND)
+
+
+def with_code(text: str) -> Markup:
+    """Return a text with its parts in backticks as code; all else is escaped."""
+    parts = [str(escape(part)) for part in text.split("`")]
+    if len(parts) % 2 == 0:  # an odd backtick is no markup
+        return Markup("`".join(parts))  # noqa: S704 - escaped above
+    coded = [f"<code>{part}</code>" if n % 2 else part for n, part in enumerate(parts)]
+    return Markup("".join(coded))  # noqa: S704 - escaped above
 
 
 def is_number(kind: str) -> bool:

@@ -12,10 +12,11 @@ import sqlite3
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import date, timedelta
-from typing import Any
+from typing import Any, Literal
 
 from fairwatt.accounting.reports.carbon_basis import CarbonAsk
 from fairwatt.accounting.reports.columns import (
+    BILLING_HOURS,
     CARBON,
     DEVICE_HOURS,
     ENERGY,
@@ -26,6 +27,15 @@ from fairwatt.accounting.reports.columns import (
 )
 from fairwatt.accounting.reports.dept_carbon import WHOLE, carbon_table, energy_table, whole_of
 from fairwatt.accounting.reports.fairness import share_deviation
+from fairwatt.accounting.reports.idle import (
+    IdlePolicy,
+    by_policy,
+    moved_by,
+    moved_series,
+    owner_table,
+    policies_table,
+    policy_note,
+)
 from fairwatt.accounting.reports.old_factors import check_version
 from fairwatt.accounting.reports.period import Period, first_of_month
 from fairwatt.accounting.reports.scope import Scope, require_account
@@ -45,6 +55,7 @@ from fairwatt.accounting.reports.usage import (
     usage_series,
 )
 from fairwatt.accounting.reports.waits import Waits, waits_by_group
+from fairwatt.accounting.reports.waste import class_table
 from fairwatt.accounting.reports.words import HEADLINES, dept_headlines, percent
 from fairwatt.accounting.store import data_version
 from fairwatt.core.records import Column, Table
@@ -61,6 +72,7 @@ _SUMMARY = (
     RUNS_ENDED,
     FGE_HOURS,
     DEVICE_HOURS,
+    BILLING_HOURS,
     column("busy_hours", "Busy", "gpu_hours", "Full-GPU hours times the measured utilisation."),
     column("idle_hours", "Held but idle", "gpu_hours", "Full-GPU hours with known utilisation, "
            "less the busy part."),
@@ -91,6 +103,7 @@ class _Facts:
     waits: Mapping[str, Waits]
     all_waits: Waits | None
     version: int
+    idle_policy: IdlePolicy
 
     def name(self, group: str) -> str:
         """The group's name for people."""
@@ -105,11 +118,14 @@ def dept_report(
     account: str,
     period: Period,
     carbon: CarbonAsk | None = None,
+    idle_policy: IdlePolicy = "reserved",
 ) -> list[Table]:
     """Return the tables of a department.
 
-    They are summary, headlines, accounts, waste, waits, gpu_types, energy, carbon, series and
-    months. `carbon` says which version of the factors they are made with; None: the newest.
+    They are summary, headlines, accounts, waste, waste_classes, waits, gpu_types, energy,
+    policies, carbon, series and months. `carbon` says which version of the factors they are made
+    with; None: the newest. `idle_policy` says who gets what GPUs draw without work; carbon is
+    always that of the energy as reserved.
 
     Raises:
         NotFoundError: the account is missing or out of scope, or the version is unknown.
@@ -124,7 +140,9 @@ def dept_report(
     series = functools.partial(
         usage_series, db, scope, cluster=cluster, accounts=groups, factors=ask.version
     )
-    usage = by(period, "account")
+    own = _Moved(db, scope, cluster, groups, idle_policy)
+    by_account = by(period, "account")
+    usage = own.by(by_account, period, "account")
     waits = waits_by_group(db, scope, cluster, dict.fromkeys(groups, ""), period)
     facts = _Facts(
         account=account,
@@ -135,25 +153,70 @@ def dept_report(
         waits=waits_by_group(db, scope, cluster, groups, period),
         all_waits=waits.get(""),
         version=data_version(db),
+        idle_policy=idle_policy,
     )
-    by_type = by(period, "gpu_type")
+    reserved = {str(k): v for k, v in grouped(by_account, dict(groups)).items()}
+    by_type = own.by(by(period, "gpu_type"), period, "gpu_type")
     year = Period(first_of_month(period.until - timedelta(days=1), 11), period.until, period.zone)
-    daily, monthly = series(period, "day"), series(year, "month")
+    daily = own.series(series(period, "day"), period, "day")
+    monthly = own.series(series(year, "month"), year, "month")
     names = {group: facts.name(group) for group in _group_order(facts)}
-    emitted = carbon_table(db, scope, cluster, groups, period, names, facts.usage, ask)
+    emitted = carbon_table(db, scope, cluster, groups, period, names, reserved, ask)
+    whole, as_given = total(reserved.values()), total(facts.usage.values())
+    energy = energy_table(db, cluster, period, _whole_name(facts), whole, ask)
     summary = _summary(facts, emitted)
     return [
         summary,
         _headlines(facts, summary),
         _accounts(facts),
         _waste(facts),
+        class_table(db, scope, period, cluster, groups, whole, facts.version),
         _waits(facts),
         _gpu_types(facts, by_type),
-        energy_table(db, cluster, period, _whole_name(facts), total(facts.usage.values()), ask),
+        owner_table(db, energy, idle_policy, cluster, period, (whole, as_given)),
+        policies_table(db, energy, cluster, period, whole, own.whole_mj(period)),
         emitted,
         _series(facts, daily, groups),
         _months(facts, monthly),
     ]
+
+
+@dataclass(frozen=True)
+class _Moved:
+    """Gives usages the idle parts of a policy."""
+
+    db: sqlite3.Connection
+    scope: Scope
+    cluster: str
+    accounts: Mapping[str, str]
+    policy: IdlePolicy
+
+    def by(
+        self, usage: dict[str, Usage], period: Period, key: Literal["account", "gpu_type"]
+    ) -> dict[str, Usage]:
+        """Of sums by account or type."""
+        moved = self._by(period, key) if self.policy == "active" else {}
+        return by_policy(usage, self.policy, moved)
+
+    def series(
+        self, usage: dict[tuple[str, str], Usage], period: Period, step: Literal["day", "month"]
+    ) -> dict[tuple[str, str], Usage]:
+        """Of sums by day or month, and account."""
+        moved: dict[tuple[str, str], int] = {}
+        if self.policy == "active":
+            moved = moved_series(
+                self.db, self.scope, period, step, cluster=self.cluster, accounts=self.accounts
+            )
+        return by_policy(usage, self.policy, moved)
+
+    def whole_mj(self, period: Period) -> int:
+        """What the policy active adds to all of them."""
+        return sum(self._by(period, "account").values())
+
+    def _by(self, period: Period, key: Literal["account", "gpu_type"]) -> dict[str, int]:
+        return moved_by(
+            self.db, self.scope, period, key, cluster=self.cluster, accounts=self.accounts
+        )
 
 
 def _summary(facts: _Facts, emitted: Table) -> Table:
@@ -167,6 +230,7 @@ def _summary(facts: _Facts, emitted: Table) -> Table:
         use.runs_ended,
         use.fge_hours,
         use.device_hours,
+        use.billing_hours,
         *(None if use.is_unsized else hours(part) for part in _parts(use)),
         waits.p50_s if waits else None,
         waits.p90_s if waits else None,
@@ -175,7 +239,8 @@ def _summary(facts: _Facts, emitted: Table) -> Table:
         use.measured,
         *(whole[key] for key in ("host_mj", "co2_mg", "market_mg", "embodied_mg")),
     )
-    return _table(facts, "summary", "Summary", _SUMMARY, [row], size_notes(use))
+    notes = [*size_notes(use), policy_note(facts.idle_policy)]
+    return _table(facts, "summary", "Summary", _SUMMARY, [row], notes)
 
 
 def _parts(use: Usage) -> tuple[int, int, int, int]:
@@ -200,11 +265,12 @@ def _accounts(facts: _Facts) -> Table:
         column("used", "Used", "ratio", "Part of the department's full-GPU hours."),
         column("difference", "Difference", "ratio", "Used less entitled; below 0 means less than "
                "its share was used."),
-        RUNS_ENDED, FGE_HOURS, DEVICE_HOURS, ENERGY, CARBON, MEASURED,
+        RUNS_ENDED, FGE_HOURS, DEVICE_HOURS, BILLING_HOURS, ENERGY, CARBON, MEASURED,
     )  # fmt: skip
     whole = total(facts.usage.values())
     rows = [_account_row(facts, group, whole) for group in _group_order(facts)]
-    return _table(facts, "accounts", "Share and use by account", columns, rows, _deviation(rows))
+    notes = [*_deviation(rows), policy_note(facts.idle_policy)]
+    return _table(facts, "accounts", "Share and use by account", columns, rows, notes)
 
 
 def _account_row(facts: _Facts, group: str, whole: Usage) -> tuple[Any, ...]:
@@ -221,6 +287,7 @@ def _account_row(facts: _Facts, group: str, whole: Usage) -> tuple[Any, ...]:
         use.runs_ended,
         use.fge_hours,
         use.device_hours,
+        use.billing_hours,
         use.energy_mj,
         use.carbon_mg,
         use.measured,

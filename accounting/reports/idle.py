@@ -14,11 +14,24 @@ from dataclasses import replace
 from datetime import timedelta
 from typing import Any, Literal, TypeVar
 
+import msgspec
+
+from fairwatt.accounting.reports.columns import column
 from fairwatt.accounting.reports.period import Period
 from fairwatt.accounting.reports.scope import Scope, select
 from fairwatt.accounting.reports.usage import Usage
+from fairwatt.core.records import Table
 
-__all__ = ["IdlePolicy", "by_policy", "moved_by", "moved_of_runs", "moved_series", "policy_note"]
+__all__ = [
+    "IdlePolicy",
+    "by_policy",
+    "moved_by",
+    "moved_of_runs",
+    "moved_series",
+    "owner_table",
+    "policies_table",
+    "policy_note",
+]
 
 IdlePolicy = Literal["reserved", "active", "none"]
 K = TypeVar("K", bound=Hashable)
@@ -67,6 +80,87 @@ def by_policy(
     if policy == "none":
         return {key: replace(use, idle_mj=0) for key, use in usage.items()}
     return dict(usage)
+
+
+def owner_table(
+    db: sqlite3.Connection,
+    energy: Table,
+    policy: IdlePolicy,
+    cluster: str,
+    period: Period,
+    use: tuple[Usage, Usage],
+) -> Table:
+    """Return the table of energy and its owners as a policy gives it.
+
+    Args:
+        db: the store.
+        energy: of the policy reserved: the department first, then nobody.
+        policy: how the idle parts are given.
+        cluster: whose devices nobody held.
+        period: which days.
+        use: of the department, as reserved and as the policy gives it.
+    """
+    reserved, given = use
+    known = reserved.energy_mj is not None
+    (name, idle_mj, *own), (nobody, free_mj, *rest) = energy.rows
+    rows: list[tuple[Any, ...]] = [
+        (name, given.idle_mj if known else None, *own), (nobody, free_mj, *rest)
+    ]  # fmt: skip
+    if policy == "active" and free_mj is not None:
+        rows[1] = (nobody, free_mj - _freed_mj(db, cluster, period), *rest)
+    if policy == "none" and known:
+        rows.insert(1, (f"idle (held by {name})", idle_mj, 0, *(None for _ in own[1:])))
+    return msgspec.structs.replace(energy, rows=rows, notes=[*energy.notes, policy_note(policy)])
+
+
+def policies_table(
+    db: sqlite3.Connection,
+    energy: Table,
+    cluster: str,
+    period: Period,
+    use: Usage,
+    moved_mj: int,
+) -> Table:
+    """Return the energy of the owners under each idle policy, side by side; `use` is as reserved.
+
+    `moved_mj` is what the policy active adds to the department.
+    """
+    columns = (
+        column("owner", "Owner", "text", "Whose energy it is."),
+        *(
+            column(f"{policy}_mj", policy.capitalize(), "energy_mj", f"{words.capitalize()}.")
+            for policy, words in _WORDS.items()
+        ),
+    )
+    name, nobody = energy.rows[0][0], energy.rows[1]
+    known = use.energy_mj is not None
+    whole_mj = use.idle_mj + use.active_mj
+    free_mj = None if nobody[1] is None else nobody[1] + nobody[2]
+    freed_mj = _freed_mj(db, cluster, period)
+    own = (whole_mj, whole_mj + moved_mj, use.active_mj) if known else (None, None, None)
+    rows = [
+        (name, *own),
+        ("idle", None, None, use.idle_mj if known else None),
+        (nobody[0], free_mj, None if free_mj is None else free_mj - freed_mj, free_mj),
+    ]
+    return Table(
+        name="policies",
+        title="Energy by idle policy",
+        columns=columns,
+        rows=rows,
+        data_version=energy.data_version,
+        notes=["The site's setting report.idle_policy says which one the pages use."],
+    )
+
+
+def _freed_mj(db: sqlite3.Connection, cluster: str, period: Period) -> int:
+    """What nobody reserved of boards that somebody held: active gives it to the holders."""
+    row = db.execute(
+        "SELECT -SUM(moved_mj) FROM moved_daily WHERE owner = 'unallocated' AND cluster = ?"
+        " AND day >= ? AND day < ?",
+        (cluster, str(period.first), str(period.until)),
+    ).fetchone()
+    return int(row[0] or 0)
 
 
 def moved_by(

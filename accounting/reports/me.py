@@ -4,11 +4,13 @@
 from __future__ import annotations
 
 import sqlite3
+from collections.abc import Sequence
 from datetime import timedelta
 from typing import Any
 
 from fairwatt.accounting.reports.carbon_basis import CarbonAsk
 from fairwatt.accounting.reports.columns import (
+    BILLING_HOURS,
     CARBON,
     DEVICE_HOURS,
     ENERGY,
@@ -18,12 +20,20 @@ from fairwatt.accounting.reports.columns import (
     column,
 )
 from fairwatt.accounting.reports.footprint import footprints
+from fairwatt.accounting.reports.idle import (
+    IdlePolicy,
+    by_policy,
+    moved_by,
+    moved_of_runs,
+    policy_note,
+)
 from fairwatt.accounting.reports.old_factors import check_version
 from fairwatt.accounting.reports.period import Period
 from fairwatt.accounting.reports.scope import Scope, select
 from fairwatt.accounting.reports.usage import Usage, size_notes, total, usage_by
-from fairwatt.accounting.reports.use import gpu_words
+from fairwatt.accounting.reports.use import Yardstick, gpu_words
 from fairwatt.accounting.reports.waits import waits_of_user
+from fairwatt.accounting.reports.waste import savings_table
 from fairwatt.accounting.reports.words import HEADLINES, me_headlines
 from fairwatt.accounting.store import data_version
 from fairwatt.core.records import Table
@@ -40,7 +50,7 @@ _JOBS = """
             FROM run_energy e LEFT JOIN device d USING (device_uuid)
             WHERE e.run_id = t.run_id AND e.util_permille IS NOT NULL
               AND COALESCE(d.kind, 'gpu') = 'gpu'),
-           (SELECT SUM(e.idle_mj + e.active_mj)
+           (SELECT SUM(iif(:with_idle, e.idle_mj, 0) + e.active_mj)
             FROM run_energy e LEFT JOIN device d USING (device_uuid)
             WHERE e.run_id = t.run_id AND COALESCE(d.kind, 'gpu') = 'gpu')
     FROM run t WHERE {scope} AND t.user = :user
@@ -48,11 +58,18 @@ _JOBS = """
 
 
 def me_report(
-    db: sqlite3.Connection, scope: Scope, period: Period, *, carbon: CarbonAsk | None = None
+    db: sqlite3.Connection,
+    scope: Scope,
+    period: Period,
+    *,
+    carbon: CarbonAsk | None = None,
+    idle_policy: IdlePolicy = "reserved",
+    yardstick: Yardstick | None = None,
 ) -> list[Table]:
-    """Return the tables summary, headlines, jobs and days of the asker's own runs.
+    """Return the tables summary, headlines, savings, jobs and days of the asker's own runs.
 
     `carbon` says which version of the factors their carbon is made with; None: the newest.
+    `idle_policy` says who gets what GPUs draw without work, `yardstick` by what runs are judged.
 
     Raises:
         NotFoundError: there is no such version.
@@ -60,8 +77,13 @@ def me_report(
     ask = carbon or CarbonAsk()
     check_version(db, ask.version)
     daily = usage_by(db, scope, period, "day", user=scope.user, factors=ask.version)
+    moved = {}
+    if idle_policy == "active":
+        moved = moved_by(db, scope, period, "day", user=scope.user)
+    daily = by_policy(daily, idle_policy, moved)
     version = data_version(db)
-    summary = _summary(db, scope, period, total(daily.values()), version)
+    note = policy_note(idle_policy)
+    summary = _summary(db, scope, period, total(daily.values()), version, note)
     return [
         summary,
         Table(
@@ -71,19 +93,21 @@ def me_report(
             rows=me_headlines(summary.records()[0]),
             data_version=version,
         ),
-        _jobs(db, scope, ask, version),
-        _days(period, daily, version),
+        savings_table(db, scope, period, yardstick, version),
+        _jobs(db, scope, ask, idle_policy, version),
+        _days(period, daily, version, note),
     ]
 
 
 def _summary(
-    db: sqlite3.Connection, scope: Scope, period: Period, use: Usage, version: int
+    db: sqlite3.Connection, scope: Scope, period: Period, use: Usage, version: int, note: str
 ) -> Table:
     columns = (
         RUNS_ENDED,
         column("runs_failed", "Failed", "integer", "Runs that failed, timed out or lost a node."),
         FGE_HOURS,
         DEVICE_HOURS,
+        BILLING_HOURS,
         column("busy", "Busy", "ratio", "Utilisation over the hours for which it is known."),
         ENERGY,
         CARBON,
@@ -100,6 +124,7 @@ def _summary(
         use.runs_failed,
         use.fge_hours,
         use.device_hours,
+        use.billing_hours,
         use.used_milli_s / known if known else None,
         use.energy_mj,
         use.carbon_mg,
@@ -113,11 +138,13 @@ def _summary(
         columns=columns,
         rows=[row],
         data_version=version,
-        notes=size_notes(use),
+        notes=[*size_notes(use), note],
     )
 
 
-def _jobs(db: sqlite3.Connection, scope: Scope, ask: CarbonAsk, version: int) -> Table:
+def _jobs(
+    db: sqlite3.Connection, scope: Scope, ask: CarbonAsk, idle_policy: IdlePolicy, version: int
+) -> Table:
     columns = (
         column("cluster", "Cluster", "text", "Slurm cluster."),
         column("job_id", "Job", "text", "Slurm job id."),
@@ -134,10 +161,29 @@ def _jobs(db: sqlite3.Connection, scope: Scope, ask: CarbonAsk, version: int) ->
         ENERGY,
         CARBON,
     )
-    found = select(db, scope, _JOBS, {"user": scope.user, "limit": LAST_JOBS})
+    wanted = {"user": scope.user, "limit": LAST_JOBS, "with_idle": idle_policy != "none"}
+    found = select(db, scope, _JOBS, wanted)
+    if idle_policy == "active":
+        found = _with_moved(db, found)
     carbon = footprints(db, [row[0] for row in found], ask.zone, ask.version)
     rows = [_job_row(row, carbon[row[0]].co2_mg if row[0] in carbon else None) for row in found]
-    return Table(name="jobs", title="Last jobs", columns=columns, rows=rows, data_version=version)
+    return Table(
+        name="jobs",
+        title="Last jobs",
+        columns=columns,
+        rows=rows,
+        data_version=version,
+        notes=[policy_note(idle_policy)],
+    )
+
+
+def _with_moved(db: sqlite3.Connection, found: Sequence[tuple[Any, ...]]) -> list[tuple[Any, ...]]:
+    moved: dict[int, int] = {}
+    for (run_id, _), moved_mj in moved_of_runs(db, [row[0] for row in found]).items():
+        moved[run_id] = moved.get(run_id, 0) + moved_mj
+    return [
+        row if row[-1] is None else (*row[:-1], row[-1] + moved.get(row[0], 0)) for row in found
+    ]
 
 
 def _job_row(row: tuple[Any, ...], co2_mg: int | None) -> tuple[Any, ...]:
@@ -145,7 +191,7 @@ def _job_row(row: tuple[Any, ...], co2_mg: int | None) -> tuple[Any, ...]:
     return (*row[1:7], gpus, *row[8:], co2_mg)
 
 
-def _days(period: Period, daily: dict[str, Usage], version: int) -> Table:
+def _days(period: Period, daily: dict[str, Usage], version: int, note: str) -> Table:
     columns = (
         column("day", "Day", "text", "Local day."),
         FGE_HOURS, ENERGY, CARBON,
@@ -156,4 +202,11 @@ def _days(period: Period, daily: dict[str, Usage], version: int) -> Table:
         for day in days
         for use in [daily.get(day, Usage())]
     ]
-    return Table(name="days", title="Day by day", columns=columns, rows=rows, data_version=version)
+    return Table(
+        name="days",
+        title="Day by day",
+        columns=columns,
+        rows=rows,
+        data_version=version,
+        notes=[note],
+    )

@@ -56,6 +56,7 @@ class Usage:
     factor_fallback_mj: int = 0
     market_mg: int = 0
     market_unknown_mj: int = 0
+    billing_s: int = 0
 
     def __add__(self, other: Usage) -> Usage:
         """Return the sum, field by field."""
@@ -75,6 +76,13 @@ class Usage:
     def device_hours(self) -> float:
         """Device hours, a slice counted as one device."""
         return round(self.device_s / 3600, 6)
+
+    @property
+    def billing_hours(self) -> float | None:
+        """Slurm's billing units times hours; None if time was used and Slurm tells no units."""
+        if not self.billing_s and (self.device_s or self.cpu_s):
+            return None
+        return round(self.billing_s / 3600, 6)
 
     @property
     def measured(self) -> float | None:

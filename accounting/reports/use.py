@@ -13,14 +13,16 @@ from fairwatt.accounting.reports.decision import read_decision
 from fairwatt.accounting.reports.words import duration_words
 from fairwatt.accounting.run_rows import billing_of
 from fairwatt.accounting.waste import Evidence, Limits
+from fairwatt.accounting.waste_settings import limits_of
 from fairwatt.accounting.waste_store import Judged, judgements
 from fairwatt.core.catalogue import Catalogue, load_catalogue
+from fairwatt.core.config import Config
 from fairwatt.core.errors import GrammarError
 from fairwatt.core.records import Column, Table
 from fairwatt.core.tres import parse_tres
 from fairwatt.core.units import UNKNOWN
 
-__all__ = ["Yardstick", "gpu_words", "judged_runs", "use_tables"]
+__all__ = ["Yardstick", "gpu_words", "judged_runs", "use_tables", "yardstick_of"]
 
 _COLUMNS = (
     column("resource", "Resource", "text", "What is counted."),
@@ -57,6 +59,17 @@ class Yardstick:
 
     catalogue: Catalogue
     limits: Limits
+
+
+def yardstick_of(config: Config) -> Yardstick:
+    """Return by what a site judges runs.
+
+    Raises:
+        ConfigError: a limit that is none.
+        CatalogueError: a bad file in site.catalogue_dir.
+    """
+    catalogue = load_catalogue(config["site.catalogue_dir"] or None)
+    return Yardstick(catalogue, limits_of(config))
 
 
 def judged_runs(

@@ -17,6 +17,7 @@ __all__ = [
     "job_headlines",
     "me_headlines",
     "percent",
+    "points_between",
 ]
 
 Headline = tuple[str, str, str]
@@ -35,6 +36,11 @@ _UNSIZED = "GPUs were held whose size the catalogue does not know."
 def percent(ratio: float | None) -> str:
     """Return a ratio as per cent with one digit, or `unknown`."""
     return UNKNOWN if ratio is None else f"{ratio:.1%}".replace("%", " %")
+
+
+def points_between(used: float, entitled: float) -> float:
+    """Return the percentage points between two ratios as they are shown, with one digit."""
+    return round(100 * used, 1) - round(100 * entitled, 1)
 
 
 def duration_words(duration_s: int | None) -> str:
@@ -156,7 +162,7 @@ def _share(summary: Mapping[str, Any], parent: str | None) -> tuple[str, str]:
         ), f"{name} used {percent(used)} of {of} GPU time; its share is unknown."
     if entitled == 0:
         return percent(used), f"{name} used {percent(used)} of {of} GPU time without a share."
-    points = 100 * (used - entitled)
+    points = points_between(used, entitled)
     if abs(points) < 0.5:
         verdict = "as much as its share"
     else:
