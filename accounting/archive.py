@@ -7,12 +7,12 @@ never lost; after a crash in between it is in both, is found equal at the next c
 
 from __future__ import annotations
 
+import operator
 import os
 import sqlite3
 from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, closing, nullcontext
 from pathlib import Path
-from typing import Any
 
 from sqlite_utils import Database
 
@@ -24,15 +24,15 @@ from fairwatt.core.files import sync_folder
 __all__ = ["BATCH", "archive_windows", "drop_months"]
 
 BATCH = 2000
-"""So many windows are moved in one transaction; deliveries wait as long."""
+"""So many windows are deleted in one transaction; deliveries wait as long."""
 
 _OLD = "FROM window WHERE t0_ms >= ?1 AND t0_ms < ?2 AND t1_ms <= ?2 AND measured_mj NOTNULL"
 
-_Row = tuple[Any, ...]
 _Lock = AbstractContextManager[object] | None
+# A window is asked for by its device or by a run of its shares: its other indexes stay behind.
 _SCHEMA = (
-    "SELECT sql FROM sqlite_master WHERE tbl_name IN (?, ?) AND sql IS NOT NULL"
-    " AND type IN ('table', 'index') ORDER BY type DESC, name"
+    "SELECT sql FROM sqlite_master WHERE type = 'table' AND tbl_name IN (?1, ?2)"
+    " OR type = 'index' AND tbl_name = ?2 AND sql IS NOT NULL ORDER BY type DESC, name"
 )
 
 
@@ -97,35 +97,37 @@ def _move_month(
     db: Database, file: sqlite3.Connection, month: str, span: tuple[int, int], lock: _Lock
 ) -> Iterator[tuple[int, int]]:
     """Move a month's windows in batches, yielding the size of each and where the next begins."""
+    names = list(columns_of(db.conn, "window"))
+    keys_of = operator.itemgetter(*map(names.index, ("device_uuid", "t0_ms", "t1_ms")))
     count, (from_ms, before_ms) = BATCH, span
     while count == BATCH:
-        with lock or nullcontext(), transaction(db) as connection:
-            count, from_ms = _move_batch(connection, file, month, (from_ms, before_ms))
+        rows = db.conn.execute(
+            f"SELECT {', '.join(names)} {_OLD} ORDER BY t0_ms LIMIT {BATCH}", (from_ms, before_ms)
+        ).fetchall()
+        found = [key for key in map(keys_of, rows) if month_of(key[1]) == month]
+        count = len(found)
+        if found:
+            from_ms = found[-1][1]
+            # Windows are never changed: deliveries need not wait for the copy.
+            _copy(db.conn, file, [key[:2] for key in found])
+            with lock or nullcontext(), transaction(db) as connection:
+                _delete(connection, month, found)
         yield count, from_ms
 
 
-def _move_batch(
-    store: sqlite3.Connection, file: sqlite3.Connection, month: str, span: tuple[int, int]
-) -> tuple[int, int]:
-    names = list(columns_of(store, "window"))
-    t0, t1 = names.index("t0_ms"), names.index("t1_ms")
-    rows = store.execute(
-        f"SELECT {', '.join(names)} {_OLD} ORDER BY t0_ms LIMIT {BATCH}", span
-    ).fetchall()
-    rows = [row for row in rows if month_of(row[t0]) == month]
-    if not rows:
-        return 0, span[0]
-    keys = [(row[names.index("device_uuid")], row[t0]) for row in rows]
-    _copy(store, file, keys)
+def _delete(
+    store: sqlite3.Connection, month: str, windows: Sequence[tuple[str, int, int]]
+) -> None:
+    keys = [key[:2] for key in windows]
     store.executemany("DELETE FROM window_share WHERE device_uuid = ? AND t0_ms = ?", keys)
-    store.executemany("DELETE FROM window WHERE device_uuid = ? AND t0_ms = ?", keys)
+    # Of two that move at once the second finds none left.
+    gone = store.executemany("DELETE FROM window WHERE device_uuid = ? AND t0_ms = ?", keys)
     store.execute(
         "INSERT INTO window_month (month, from_ms, until_ms, windows) VALUES (?, ?, ?, ?)"
         " ON CONFLICT DO UPDATE SET from_ms = min(from_ms, excluded.from_ms),"
         " until_ms = max(until_ms, excluded.until_ms), windows = windows + excluded.windows",
-        (month, min(row[t0] for row in rows), max(row[t1] for row in rows), len(rows)),
+        (month, min(w[1] for w in windows), max(w[2] for w in windows), gone.rowcount),
     )
-    return len(rows), rows[-1][t0]
 
 
 def _copy(
@@ -148,19 +150,19 @@ def _copy_table(
     table: str,
     keys: Sequence[tuple[str, int]],
 ) -> None:
-    names = list(columns_of(store, table))
+    names = ", ".join(columns_of(store, table))
     select = (
-        f"SELECT {', '.join(names)} FROM {table}"  # noqa: S608
-        " WHERE device_uuid = ? AND t0_ms = ? ORDER BY 1, 2, 3, 4, 5, 6"
+        f"SELECT {names} FROM {table} WHERE device_uuid = ? AND t0_ms = ?"  # noqa: S608
+        " ORDER BY 1, 2, 3, 4, 5, 6"
     )
-    marks = ", ".join("?" * len(names))
-    for key in keys:
-        rows: list[_Row] = store.execute(select, key).fetchall()
-        file.executemany(
-            f"INSERT OR IGNORE INTO {table} ({', '.join(names)}) VALUES ({marks})",  # noqa: S608
-            rows,
-        )
-        if file.execute(select, key).fetchall() != rows:
+    rows = {key: store.execute(select, key).fetchall() for key in keys}
+    marks = ", ".join("?" * (names.count(",") + 1))
+    file.executemany(
+        f"INSERT OR IGNORE INTO {table} ({names}) VALUES ({marks})",  # noqa: S608
+        [row for found in rows.values() for row in found],
+    )
+    for key, found in rows.items():
+        if file.execute(select, key).fetchall() != found:
             raise StoreError(
                 f"the month's file holds another {table} than the store", place=str(file_of(file)),
                 value=key, remedy="compare it with the newest backup's; nothing was moved",

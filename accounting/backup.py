@@ -79,8 +79,15 @@ def backups_in(folder: Path, store: Path) -> list[tuple[float, Path]]:
     return sorted((_time(match[1]), path) for match, path in found if match)
 
 
-def copy_database(source: sqlite3.Connection, path: Path) -> None:
+def copy_database(
+    source: sqlite3.Connection,
+    path: Path,
+    unsound: str = "the copy is not sound",
+    remedy: str = "run `fairwatt store check`: the store may be damaged",
+) -> None:
     """Copy a database to a file that is complete and sound, or not there.
+
+    `unsound` and `remedy` are what to say where the copy is damaged, as its source then is.
 
     `source` is read in one transaction, so that writing beside it does not begin the copy anew.
 
@@ -92,10 +99,7 @@ def copy_database(source: sqlite3.Connection, path: Path) -> None:
         _copy_to(source, part)
         faults = faults_of_file(part)
         if faults:
-            raise StoreError(
-                f"the copy is not sound: {faults[0]}", place=str(path),
-                remedy="run `fairwatt store check`: the store may be damaged",
-            )  # fmt: skip
+            raise StoreError(f"{unsound}: {faults[0]}", place=str(path), remedy=remedy)
         give_to_owner(part)
         _put_on_disk(part)
         part.replace(path)

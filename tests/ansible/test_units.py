@@ -108,6 +108,19 @@ def test_a_unit_says_when_it_is_ready_and_comes_back(unit, name):
     assert "WantedBy=multi-user.target" in lines
 
 
+@pytest.mark.parametrize(
+    ("folder", "paths"),
+    [("", "/var/lib/fairwatt"), ("/mnt/b", "/var/lib/fairwatt /mnt/b")],
+)
+def test_the_collector_may_write_its_data_and_its_backups_alone(folder, paths):
+    text = rendered("collector", "fairwatt-collector.service.j2", **ADDRESSES,
+                    fairwatt_collector_backup_dir=folder)  # fmt: skip
+    assert f"ReadWritePaths={paths}\n\n" in text
+    settings = rendered("collector", "20-collector.toml.j2", **ADDRESSES,
+                        fairwatt_collector_backup_dir=folder)  # fmt: skip
+    assert f'store.backup_dir = "{folder}"\n' in settings
+
+
 def test_a_secret_is_handed_over_and_named_in_no_setting(unit):
     text = unit("dashboard").read_text()
     assert "LoadCredential=session-key:/etc/fairwatt/secrets/session-key" in text

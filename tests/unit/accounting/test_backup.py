@@ -225,7 +225,7 @@ def test_a_damaged_backup_is_refused(store, tmp_path):
         file.seek(3 * 8192)
         file.write(os.urandom(8192))
     before = (tmp_path / "a.db").read_bytes()
-    with pytest.raises(StoreError, match=r"this backup is damaged: .*; take an older one"):
+    with pytest.raises(StoreError, match=r"20260921T141320Z.db is damaged: .*; take an older one"):
         restore(tmp_path / "a.db", done.path, NOW_TS)
     assert (tmp_path / "a.db").read_bytes() == before
 
