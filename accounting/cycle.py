@@ -102,8 +102,8 @@ def refresh(db: Database, site: Site, lock: AbstractContextManager[object] | Non
 
     Running jobs count until the last import: then they were known to run.
     """
+    settle(db, site.cluster, site.zone, lock)
     with lock or nullcontext():
-        settle(db, site.cluster, site.zone)
         judge_runs(db, site.catalogue, site.limits, site.zone)
         now_ts = last_import_ts(db.conn, site.cluster) or int(time.time())
         with transaction(db) as connection:

@@ -23,18 +23,14 @@ from multiprocessing.connection import Connection
 from pathlib import Path
 from zoneinfo import ZoneInfo
 
-from fairwatt.accounting.carbon.factors import load_factors
-from fairwatt.accounting.carbon.grid_store import store_factors
-from fairwatt.accounting.carbon.pue import store_pue
-from fairwatt.accounting.cycle import pause_s
+from fairwatt.accounting.cycle import Site, pause_s, prepare_store, refresh, site_of
 from fairwatt.accounting.decisions import users_of
 from fairwatt.accounting.intake import Inbox
-from fairwatt.accounting.rollup import mark_open_days, rollup
 from fairwatt.accounting.runs import upsert_runs
-from fairwatt.accounting.settle import settle
-from fairwatt.accounting.store import open_store, transaction
+from fairwatt.accounting.store import set_meta, transaction
+from fairwatt.accounting.sync import _watermark
 from fairwatt.accounting.turns import TurnLock
-from fairwatt.core.catalogue import load_catalogue
+from fairwatt.core import config
 from fairwatt.core.events import decode_body
 from tests.bench.replay_nodes import START_MS, TICK_MS, Tick, ticks
 
@@ -115,10 +111,8 @@ def replay(path: Path, nodes: int, hours: float) -> Figures:
     """Replay into a new store; every mJ must have its owner at the end."""
     figures = Figures(nodes, hours)
     began = time.perf_counter()
-    with closing(open_store(path)) as db:
-        with transaction(db) as connection:
-            store_factors(connection, load_factors())
-            store_pue(connection, 1.2, 0)
+    site = _site(path)
+    with closing(prepare_store(site)) as db:
         db.execute("PRAGMA synchronous = FULL")  # as the collector does
         inbox = Inbox(db, TurnLock(), ZONE, max_bodies=24, max_bytes=1 << 24)
         measured_mj, now_ts, due = 0, START_MS // 1000, 0.0
@@ -126,10 +120,10 @@ def replay(path: Path, nodes: int, hours: float) -> Figures:
             now_ts += TICK_MS // 1000
             measured_mj += tick.measured_mj
             _take(inbox, tick, figures)
-            _sync(db, tick, now_ts, figures)
+            _sync(db, site, tick, now_ts, figures)
             if time.perf_counter() >= due:
-                due = _round(db, now_ts, figures)
-        _round(db, now_ts, figures)
+                due = _round(db, site, figures)
+        _round(db, site, figures)
         _check(db, measured_mj)
         db.conn.execute("PRAGMA wal_checkpoint(TRUNCATE)")
     figures.wall_s = time.perf_counter() - began
@@ -168,23 +162,27 @@ def _take(inbox: Inbox, tick: Tick, figures: Figures) -> None:
     figures.add("ingest", began)
 
 
-def _sync(db, tick: Tick, now_ts: int, figures: Figures) -> None:
+def _site(path: Path) -> Site:
+    file = path.with_name("fairwatt.toml")
+    file.write_text(
+        f'[site]\ncluster = "campus"\ntimezone = "{ZONE.key}"\n[collector]\ndatabase = "{path}"\n'
+    )
+    return site_of(config.load(file))
+
+
+def _sync(db, site: Site, tick: Tick, now_ts: int, figures: Figures) -> None:
     began = time.perf_counter()
     with transaction(db) as connection:
-        upsert_runs(connection, tick.runs, CATALOGUE, ZONE, now_ts)
+        upsert_runs(connection, tick.runs, site.catalogue, ZONE, now_ts)
+        set_meta(connection, _watermark("campus"), str(now_ts))
     figures.add("sync", began)
 
 
-def _round(db, now_ts: int, figures: Figures) -> float:
+def _round(db, site: Site, figures: Figures) -> float:
     """Settle and roll up; return when the collector would do so again at the earliest."""
     began = time.perf_counter()
-    settle(db, "campus", ZONE)
-    figures.add("settle", began)
-    middle = time.perf_counter()
-    with transaction(db) as connection:
-        mark_open_days(connection, ZONE, now_ts)
-    rollup(db, "campus", ZONE, "DEU", now_ts)
-    figures.add("rollup", middle)
+    refresh(db, site)
+    figures.add("rounds", began)
     figures.last_round_s = time.perf_counter() - began
     figures.rounds += 1
     return time.perf_counter() + pause_s(figures.last_round_s)
@@ -229,8 +227,6 @@ def report(large: Figures, small: Figures | None) -> int:
     )
     return 1 if missed else 0
 
-
-CATALOGUE = load_catalogue()
 
 if __name__ == "__main__":
     sys.exit(main())
