@@ -16,7 +16,14 @@ from fairwatt.accounting.carbon.factors import grams_milli, parse_time, table_ro
 from fairwatt.accounting.carbon.versions import VALID, publish, replace_rows
 from fairwatt.core.errors import ConfigError
 
-__all__ = ["OPEN_END_TS", "Bought", "load_contracts", "read_contracts", "store_contracts"]
+__all__ = [
+    "OPEN_END_TS",
+    "Bought",
+    "load_contracts",
+    "read_contracts",
+    "stage_contracts",
+    "store_contracts",
+]
 
 COLUMNS = ("name", "from", "until", "share_percent", "g_per_kwh", "source")
 OPEN_END_TS = 2**41
@@ -60,8 +67,13 @@ def store_contracts(
 
     Runs in the caller's transaction.
     """
-    replace_rows(connection, "contract", _NAMES, [tuple(part) for part in parts])
+    stage_contracts(connection, parts)
     return publish(connection, f"electricity contracts from {source}", now_ts)
+
+
+def stage_contracts(connection: sqlite3.Connection, parts: Sequence[Bought]) -> int:
+    """Stage the parts in place of all that were known; return how many differ."""
+    return replace_rows(connection, "contract", _NAMES, [tuple(part) for part in parts])
 
 
 def read_contracts(connection: sqlite3.Connection, version: int) -> list[Bought]:

@@ -25,6 +25,7 @@ __all__ = [
     "load_hardware",
     "read_hardware",
     "sci_mg",
+    "stage_hardware",
     "store_hardware",
 ]
 
@@ -94,8 +95,13 @@ def store_hardware(
 
     Runs in the caller's transaction.
     """
-    replace_rows(connection, "hardware_carbon", _NAMES, [tuple(item) for item in items])
+    stage_hardware(connection, items)
     return publish(connection, "embodied carbon of hardware", now_ts)
+
+
+def stage_hardware(connection: sqlite3.Connection, items: Iterable[Hardware]) -> int:
+    """Stage the hardware in place of all that was known; return how many rows differ."""
+    return replace_rows(connection, "hardware_carbon", _NAMES, [tuple(item) for item in items])
 
 
 def read_hardware(connection: sqlite3.Connection, version: int) -> dict[str, Hardware]:

@@ -29,6 +29,7 @@ __all__ = [
     "open_grid",
     "provenances",
     "stage_factors",
+    "stage_file",
     "store_factors",
 ]
 
@@ -59,6 +60,18 @@ class Provenance(NamedTuple):
     retrieved_ts: int
 
 
+def stage_file(connection: sqlite3.Connection, file: FactorFile) -> int:
+    """Stage the configured file's factors in place of its earlier ones; return how many differ.
+
+    The caller publishes. Runs in the caller's transaction.
+    """
+    wanted = _rows(connection, file, FILE)
+    return replace_rows(
+        connection, "grid_factor", _COLUMNS, wanted, where="origin = ?", params=(FILE,),
+        extra=(file.retrieved_ts,),
+    )  # fmt: skip
+
+
 def store_factors(
     connection: sqlite3.Connection, file: FactorFile, *, now_ts: int | None = None
 ) -> int:
@@ -66,11 +79,7 @@ def store_factors(
 
     A file that is stored already keeps its version. Runs in the caller's transaction.
     """
-    wanted = _rows(connection, file, FILE)
-    replace_rows(
-        connection, "grid_factor", _COLUMNS, wanted, where="origin = ?", params=(FILE,),
-        extra=(file.retrieved_ts,),
-    )  # fmt: skip
+    stage_file(connection, file)
     reason = f"factor file: {file.source[:80]}"
     made = publish(connection, reason, int(time.time()) if now_ts is None else now_ts)
     version = made or current_version(connection)

@@ -7,13 +7,23 @@ The columns of a history are from (a date or time) and pue; each value holds unt
 from __future__ import annotations
 
 import sqlite3
+from collections.abc import Sequence
 from pathlib import Path
 
 from fairwatt.accounting.carbon.factors import parse_time, table_rows
 from fairwatt.accounting.carbon.versions import VALID, publish, replace_rows
 from fairwatt.core.errors import ConfigError
 
-__all__ = ["load_pue_history", "pue_milli_of", "set_pue", "store_pue", "store_pue_history"]
+__all__ = [
+    "load_pue_history",
+    "pue_milli_of",
+    "pue_table",
+    "set_pue",
+    "stage_pue",
+    "stage_pue_history",
+    "store_pue",
+    "store_pue_history",
+]
 
 COLUMNS = ("from", "pue")
 SETTING = "carbon.pue"
@@ -35,9 +45,16 @@ def pue_milli_of(pue: float, place: str = SETTING) -> int:
 
 
 def store_pue(connection: sqlite3.Connection, pue: float, now_ts: int) -> None:
-    """Keep the configured PUE: the first one for all time, a changed one from now on.
+    """Keep the configured PUE; a changed one is a new version. See `stage_pue`."""
+    if stage_pue(connection, pue, now_ts):
+        publish(connection, f"carbon.pue is {pue:g}", now_ts)
 
-    A history that somebody else than the setting wrote stays. Runs in the caller's transaction.
+
+def stage_pue(connection: sqlite3.Connection, pue: float, now_ts: int) -> int:
+    """Stage the configured PUE: the first one for all time, a changed one from now on.
+
+    A history that somebody else than the setting wrote stays. Returns how many rows a version is
+    needed for. Runs in the caller's transaction.
 
     Raises:
         ConfigError: it is below 1 or beyond belief.
@@ -48,13 +65,12 @@ def store_pue(connection: sqlite3.Connection, pue: float, now_ts: int) -> None:
         # Without a PUE no version can be used: the first one completes them all.
         row = (0, pue_milli, SETTING)
         connection.execute("INSERT INTO dated_pue VALUES (?, ?, ?, 1, NULL)", row)
-        return
+        return 0
     last = [row for row in rows if row[2] == SETTING]
     if not last or last[-1][1] == pue_milli:
-        return
+        return 0
     rows = [row for row in rows if row[0] != now_ts]
-    replace_rows(connection, "dated_pue", _NAMES, [*rows, (now_ts, pue_milli, SETTING)])
-    publish(connection, f"carbon.pue is {pue:g}", now_ts)
+    return replace_rows(connection, "dated_pue", _NAMES, [*rows, (now_ts, pue_milli, SETTING)])
 
 
 def load_pue_history(path: str | Path) -> list[tuple[int, int]]:
@@ -86,15 +102,22 @@ def load_pue_history(path: str | Path) -> list[tuple[int, int]]:
 
 
 def store_pue_history(
-    connection: sqlite3.Connection, entries: list[tuple[int, int]], source: str, now_ts: int
+    connection: sqlite3.Connection, entries: Sequence[tuple[int, int]], source: str, now_ts: int
 ) -> int | None:
     """Keep a history in place of all that was known; return the new version, if it is one.
 
     Runs in the caller's transaction.
     """
-    rows = [(from_ts, milli, source) for from_ts, milli in entries]
-    replace_rows(connection, "dated_pue", _NAMES, rows)
+    stage_pue_history(connection, entries, source)
     return publish(connection, f"PUE from {source}", now_ts)
+
+
+def stage_pue_history(
+    connection: sqlite3.Connection, entries: Sequence[tuple[int, int]], source: str
+) -> int:
+    """Stage a history in place of all that was known; return how many rows differ."""
+    rows = [(from_ts, milli, source) for from_ts, milli in entries]
+    return replace_rows(connection, "dated_pue", _NAMES, rows)
 
 
 def set_pue(connection: sqlite3.Connection, from_ts: int, pue: float, now_ts: int) -> int | None:

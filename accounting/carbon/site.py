@@ -6,14 +6,14 @@ from __future__ import annotations
 import sqlite3
 from dataclasses import dataclass
 
-from fairwatt.accounting.carbon.contracts import Bought, load_contracts, store_contracts
-from fairwatt.accounting.carbon.embodied import Hardware, load_hardware, store_hardware
+from fairwatt.accounting.carbon.contracts import Bought, load_contracts, stage_contracts
+from fairwatt.accounting.carbon.embodied import Hardware, load_hardware, stage_hardware
 from fairwatt.accounting.carbon.factors import MARGINAL, FactorFile, check_zone, load_factors
-from fairwatt.accounting.carbon.grid_store import store_factors
-from fairwatt.accounting.carbon.pue import load_pue_history, store_pue, store_pue_history
+from fairwatt.accounting.carbon.grid_store import stage_file
+from fairwatt.accounting.carbon.pue import load_pue_history, stage_pue, stage_pue_history
 from fairwatt.accounting.carbon.sources.registry import make_source
 from fairwatt.accounting.carbon.sources.source import Access, GridSource
-from fairwatt.accounting.carbon.versions import store_choice
+from fairwatt.accounting.carbon.versions import choice_words, name_zone, publish
 from fairwatt.core.config import Config
 from fairwatt.core.errors import ConfigError
 
@@ -94,19 +94,30 @@ def source_of(config: Config, name: str | None = None) -> GridSource | None:
 
 
 def prepare_carbon(connection: sqlite3.Connection, site: CarbonSite, now_ts: int) -> None:
-    """Bring what the store knows of carbon up to date; what has changed is a new version.
+    """Bring what the store knows of carbon up to date; what has changed is one new version.
 
     Runs in the caller's transaction.
 
     Raises:
         ConfigError: the PUE is not possible.
     """
-    store_factors(connection, site.factors, now_ts=now_ts)
-    if site.pue_history:
-        store_pue_history(connection, list(site.pue_history), site.pue_file, now_ts)
-    else:
-        store_pue(connection, site.pue, now_ts)
+    name_zone(connection, site.zone)
+    changed = {
+        f"factor file: {site.factors.source[:80]}": stage_file(connection, site.factors),
+        f"PUE from {site.pue_file}"
+        if site.pue_history
+        else f"carbon.pue is {site.pue:g}": _stage_pue(connection, site, now_ts),
+        "embodied carbon of hardware": stage_hardware(connection, site.hardware),
+    }
     if site.contracts_file:
-        store_contracts(connection, site.contracts, site.contracts_file, now_ts)
-    store_hardware(connection, site.hardware, now_ts)
-    store_choice(connection, site.zone, site.grid_zone, site.method, now_ts)
+        reason = f"electricity contracts from {site.contracts_file}"
+        changed[reason] = stage_contracts(connection, site.contracts)
+    choice = (site.zone, site.grid_zone, site.method)
+    words = [reason for reason, count in changed.items() if count]
+    publish(connection, "; ".join(words) or choice_words(*choice), now_ts, choice)
+
+
+def _stage_pue(connection: sqlite3.Connection, site: CarbonSite, now_ts: int) -> int:
+    if site.pue_history:
+        return stage_pue_history(connection, site.pue_history, site.pue_file)
+    return stage_pue(connection, site.pue, now_ts)

@@ -15,7 +15,9 @@ from typing import Any, NamedTuple
 __all__ = [
     "VALID",
     "Version",
+    "choice_words",
     "current_version",
+    "name_zone",
     "publish",
     "read_version",
     "replace_rows",
@@ -119,7 +121,7 @@ def publish(
     spans = _changed_spans(connection, version)
     if last and preferred != tuple(last[3:]):
         spans.append(_ALL_TIME)
-    if not spans and last:
+    if last and not spans:
         return None
     connection.execute(
         "INSERT INTO carbon_version VALUES (?, ?, ?, ?, ?, ?)",
@@ -137,13 +139,19 @@ def store_choice(
 
     Runs in the caller's transaction.
     """
-    # Versions of before a zone was stored were read with the configured one.
+    name_zone(connection, zone)
+    choice = (zone, grid_zone, method)
+    return publish(connection, choice_words(*choice), now_ts, choice)
+
+
+def name_zone(connection: sqlite3.Connection, zone: str) -> None:
+    """Say of versions without a zone that it was this one: they were read with the configured."""
     connection.execute("UPDATE carbon_version SET zone = ? WHERE zone = ''", (zone,))
-    last = read_version(connection)
-    if last and (zone, grid_zone, method) == tuple(last[3:]):
-        return None
-    reason = f"reports use {grid_zone or zone}{f', {method}' if method else ''}"
-    return publish(connection, reason, now_ts, (zone, grid_zone, method))
+
+
+def choice_words(zone: str, grid_zone: str, method: str) -> str:
+    """Return which factors reports use, as the reason of a version."""
+    return f"reports use {grid_zone or zone}{f', {method}' if method else ''}"
 
 
 def _close(
