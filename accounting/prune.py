@@ -2,7 +2,8 @@
 """Turns old events of nodes into spans of numbers: what they told is in the ledger since long.
 
 A span (node, boot_id, first to last) says that these events are known, so that a node which sends
-one of them again changes nothing. Decisions are kept as they came: reports read them.
+one of them again changes nothing. Decisions and the agents' starts are kept as they came: reports
+show the ones, the others explain holes between windows.
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ _NEXT = (
     "SELECT node, boot_id FROM event WHERE (node, boot_id) > (?, ?) ORDER BY node, boot_id LIMIT 1"
 )
 _SPANS = "SELECT first_seq, last_seq, until_ms FROM event_span WHERE node = ? AND boot_id = ?"
-_Row = tuple[int, str, int]  # seq, kind, received_ts
+_Row = tuple[int, int]  # seq, received_ts
 
 
 def prune_events(
@@ -92,17 +93,17 @@ def _prune_batch(connection: sqlite3.Connection, boot: tuple[str, str], before_t
     if waits:
         return 0
     rows: list[_Row] = connection.execute(
-        "SELECT seq, kind, received_ts FROM event WHERE node = ? AND boot_id = ?"
-        " ORDER BY seq LIMIT ?",
+        "SELECT seq, received_ts FROM event WHERE node = ? AND boot_id = ?"
+        " AND kind NOT IN ('agent_started', 'decision') ORDER BY seq LIMIT ?",
         (*boot, BATCH + 1),
     ).fetchall()
     # Not the newest: that the node went on shows that it knows of our receipt.
-    old = list(takewhile(lambda row: row[1] != "decision" and row[2] < before_ts, rows[:-1]))
+    old = list(takewhile(lambda row: row[1] < before_ts, rows[:-1]))
     for run in _contiguous(old):
         _add_span(connection, boot, run)
     connection.executemany(
         "DELETE FROM event WHERE node = ? AND boot_id = ? AND seq = ?",
-        [(*boot, seq) for seq, _, _ in old],
+        [(*boot, seq) for seq, _ in old],
     )
     return len(old)
 
@@ -120,7 +121,7 @@ def _contiguous(rows: Iterable[_Row]) -> Iterator[list[_Row]]:
 
 def _add_span(connection: sqlite3.Connection, boot: tuple[str, str], rows: Sequence[_Row]) -> None:
     first, last = rows[0][0], rows[-1][0]
-    received_ts = max(row[2] for row in rows)
+    received_ts = max(row[1] for row in rows)
     until_ms = (received_ts + SKEW_S) * 1000
     done = connection.execute(
         "UPDATE event_span SET last_seq = ?, until_ms = max(until_ms, ?),"

@@ -27,7 +27,7 @@ def hold_store(store: Path, remedy: str) -> BinaryIO:
     path = store.with_name(f"{store.name}.lock")
     held = lock_file(path)
     if held is None:
-        raise StoreError("another collector is running on it", place=str(store), remedy=remedy)
+        raise StoreError("a collector is running on it", place=str(store), remedy=remedy)
     return held
 
 

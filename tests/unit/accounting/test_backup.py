@@ -186,7 +186,7 @@ def test_restored_is_what_was_backed_up_and_the_old_one_stays(store, tmp_path):
 
 def test_a_store_in_use_is_not_replaced(store, tmp_path):
     done = make(tmp_path)
-    with hold_store(tmp_path / "a.db", ""), pytest.raises(StoreError, match="another collector"):
+    with hold_store(tmp_path / "a.db", ""), pytest.raises(StoreError, match="a collector is running"):
         restore(tmp_path / "a.db", done.path, NOW_TS)
     before = (tmp_path / "a.db").stat().st_ino
     with pytest.raises(StoreError, match=r"in use: database is locked; stop fairwatt-collector"):

@@ -137,7 +137,7 @@ def test_a_second_collector_is_refused_before_it_serves(db, tmp_path):
     config = config_of(tmp_path)
     with (
         hold_store(tmp_path / "a.db", ""),
-        pytest.raises(StoreError, match=r"a\.db: another collector is running on it; stop it"),
+        pytest.raises(StoreError, match=r"a\.db: a collector is running on it; stop it"),
     ):
         serve(config)
 
