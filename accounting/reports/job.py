@@ -104,7 +104,8 @@ def job_report(
     check_version(db, ask.version)
     found = footprints(db, run_ids, ask.zone, ask.version, with_nodes=True)
     shown = _headline_facts(runs, energy, found)
-    headlines, gpu_mj = job_headlines(shown), shown["energy_mj"]
+    host = host_tables(db, scope, run_ids, shown["energy_mj"], version)
+    headlines = job_headlines({**shown, "has_host": bool(host)})
     facts, notes = [_facts(run) for run in runs], _reuse_notes(len(all_runs) - len(runs))
     return [
         _table("runs", "What happened", _FACTS, facts, version, notes),
@@ -115,7 +116,7 @@ def job_report(
         *policy_tables(db, scope, runs, version),
         *pace_tables(db, scope, run_ids, version),
         _energy(energy, version, policy_note(idle_policy)),
-        *host_tables(db, scope, run_ids, gpu_mj, version),
+        *host,
         job_carbon_table(db, runs, found, ask),
     ]
 

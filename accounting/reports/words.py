@@ -12,6 +12,7 @@ from fairwatt.core.units import UNKNOWN, format_carbon, format_kwh
 __all__ = [
     "HEADLINES",
     "Headline",
+    "carbon_sentence",
     "dept_headlines",
     "duration_words",
     "job_headlines",
@@ -98,6 +99,7 @@ def job_headlines(facts: Mapping[str, Any]) -> list[Headline]:
     wait_s, elapsed_s, busy = facts["wait_s"], facts["elapsed_s"], facts["busy"]
     gpus = facts["gpus"] or "no GPU"
     started = facts["start_ts"] is not None
+    none_held = started and facts["holds_none"] and facts["energy_mj"] is None
     return [
         ("Run time", duration_words(elapsed_s) if started else "–",
          f"On {gpus}." if started else "It has not started."),
@@ -105,8 +107,9 @@ def job_headlines(facts: Mapping[str, Any]) -> list[Headline]:
          "When it became eligible is not known." if started and wait_s is None
          else "From the moment it was eligible until it started." if started
          else "It has not started."),
-        ("GPUs kept busy", percent(busy), _job_busy(busy)),
-        ("GPU energy", format_kwh(facts["energy_mj"]),
+        ("GPUs kept busy", "–" if none_held else percent(busy),
+         "It held no GPU." if none_held else _job_busy(busy)),
+        ("GPU energy", "–" if none_held else format_kwh(facts["energy_mj"]),
          _job_energy(facts)),
         ("Emissions, CO2e", format_carbon(facts["co2_mg"]),
          "The electricity's emissions, location-based, with the machine room's overhead."
@@ -125,8 +128,10 @@ def _job_energy(facts: Mapping[str, Any]) -> str:
 def _why_no_energy(facts: Mapping[str, Any]) -> str:
     if facts["start_ts"] is None:
         return "It has not started."
+    if facts["holds_none"] and facts.get("has_host"):
+        return "It held no GPU. What its CPUs and memory used is shown below."
     if facts["holds_none"]:
-        return "It held no GPU, and only GPUs are measured."
+        return "It held no GPU, and its nodes do not measure their CPUs."
     if facts["end_ts"] is None:
         return "It still runs: its nodes tell every few minutes."
     return "No node measured this job."
@@ -136,7 +141,7 @@ def _job_busy(busy: float | None) -> str:
     if busy is None:
         return "No utilisation was read; slices of a board often have none."
     if busy < 0.2:
-        return "The GPUs were idle most of the time: would fewer, or a slice, do?"
+        return "The GPUs were idle most of the time."
     return "Mean utilisation while the GPUs were held."
 
 
@@ -226,6 +231,21 @@ def _carbon(summary: Mapping[str, Any]) -> tuple[str, str]:
         "Emissions of the electricity, location-based, with the machine room's overhead"
         f"{each}.{market}"
     )
+
+
+def carbon_sentence(whole: Mapping[str, Any], nobody: Mapping[str, Any] | None) -> str:
+    """Return what a carbon table says, from its line for all and the one for nobody."""
+    if whole["co2_mg"] is None:
+        return "Without measured energy and a grid factor no emissions can be given."
+    parts = [f"{_mass(whole['co2_mg'])} by the grid of the place"]
+    if whole["market_mg"] is not None:
+        parts.append(f"{_mass(whole['market_mg'])} by the electricity that was bought")
+    if whole["embodied_mg"] is not None:
+        parts.append(f"{_mass(whole['embodied_mg'])} from making the GPUs")
+    said = " and ".join([", ".join(parts[:-1]), parts[-1]]) if len(parts) > 1 else parts[0]
+    if nobody is None or not nobody["co2_mg"]:
+        return f"{said}."
+    return f"{said}. What nobody held emitted {_mass(nobody['co2_mg'])}, on the whole cluster."
 
 
 def _mass(co2_mg: int) -> str:

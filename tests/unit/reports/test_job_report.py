@@ -19,7 +19,11 @@ DECISION = '{"v":1,"asked":"gpu:20gb:1","given":"gpu:m_3g.20gb:1","notes":[["FW1
 
 def report(store, user="ann", job_id=7, cluster=CLUSTER, **how):
     return job_report(
-        store.conn, scope_of(store.conn, user, **how), cluster, job_id, carbon=CarbonAsk(zone="AAA")
+        store.conn,
+        scope_of(store.conn, user, **how),
+        cluster,
+        job_id,
+        carbon=CarbonAsk(zone="AAA"),
     )
 
 
@@ -194,7 +198,7 @@ def test_a_run_whose_eligible_time_is_unknown_has_started(store):
             "It still runs: its nodes tell every few minutes.",
             "not ended yet",
         ),
-        ({"alloc_tres": "cpu=1"}, "It held no GPU, and only GPUs are measured.", "0"),
+        ({"alloc_tres": "cpu=1"}, "It held no GPU, and its nodes do not measure their CPUs.", "0"),
         ({"alloc_tres": "cpu=1,gres/gpu=1"}, "No node measured this job.", "0"),
     ],
 )
@@ -202,5 +206,6 @@ def test_why_there_is_no_energy_and_no_exit_code(store, run, sentence, exit_word
     add_run(store, **{"start_ts": 1_000_060, "end_ts": 1_000_160, "exit_code": 0, **run})
     tables = report(store)
     energy = named(tables, "headlines").records()[3]
-    assert (energy["value"], energy["sentence"]) == ("unknown", sentence)
+    value = "–" if run.get("alloc_tres") == "cpu=1" else "unknown"
+    assert (energy["value"], energy["sentence"]) == (value, sentence)
     assert named(tables, "runs").records()[0]["exit"] == exit_words
