@@ -18,9 +18,11 @@ from fairwatt.accounting.rollup import rollup
 from fairwatt.accounting.runs import upsert_runs
 from fairwatt.accounting.settle import settle
 from fairwatt.accounting.store import transaction
+from fairwatt.accounting.verify import span_of, verify
 from fairwatt.accounting.windows import WindowSources, month_path
 from fairwatt.core.catalogue import load_catalogue
 from fairwatt.core.errors import IngestError
+from fairwatt.core.events import Flag
 from tests.unit.accounting.samples import BERLIN, Node, dump, new_store, sacct_run, share, whole
 from tests.unit.accounting.window_rows import windows_in
 
@@ -59,12 +61,12 @@ def run_of(node: Node, job: int, start_ms: int, choice: random.Random) -> list[o
         for device in ("GPU-a", "GPU-b"):
             if choice.random() < 0.2:
                 events.append(node.window(device, t0_ms, t1_ms, measured=None, idle=None,
-                                          active=None, flags=2))  # fmt: skip
+                                          active=None, flags=Flag.GAP))  # fmt: skip
                 continue
             part = share(job, start_ms, choice.randrange(10**6), choice.randrange(10**6),
                          choice.choice([None, 300, 900]))  # fmt: skip
-            events.append(node.window(device, t0_ms, t1_ms, part, idle=choice.randrange(99),
-                                      clock=choice.choice([None, 1400])))  # fmt: skip
+            facts = {"idle": choice.randrange(99), "clock": choice.choice([None, 1400])}
+            events.append(node.window(device, t0_ms, t1_ms, part, flags=Flag.GAP, **facts))
     return [*events, node.end(job, start_ms, start_ms + 4 * 5_400_000)]
 
 
@@ -139,6 +141,27 @@ def test_late_news_of_a_run_whose_windows_are_gone_change_nothing(told):
         )
     refresh(db)
     assert dump(db, without=MOVED) == before
+
+
+def test_the_ledger_verifies_before_and_after_moving_and_dropping(told, tmp_path):
+    db, _, _ = told
+    assert faults(tmp_path) == []
+    with transaction(db) as connection, WindowSources(db.conn) as sources:
+        # As after a crash: a window is in the store and in its month's file.
+        (_, month, *_) = sources.over(0, (T0_S + DAY_S) * 1000)
+        for table in ("window", "window_share"):
+            for row in month.execute(f"SELECT * FROM {table} LIMIT 1").fetchall():
+                marks = ", ".join("?" * len(row))
+                connection.execute(f"INSERT INTO {table} VALUES ({marks})", row)
+    assert faults(tmp_path) == []
+    drop_months(db, (T0_S + 50 * DAY_S) * 1000, 5)
+    assert faults(tmp_path) == []
+
+
+def faults(folder) -> list[object]:
+    span = span_of(None, None, BERLIN)
+    done = verify(folder / "store.db", cluster="campus", zone=BERLIN, carbon_zone="DEU", span=span)
+    return [] if done.ok else [done.findings]
 
 
 def test_an_overlap_with_a_moved_window_is_refused(told):
