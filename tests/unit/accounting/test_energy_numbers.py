@@ -23,11 +23,21 @@ from fairwatt.accounting.sacct import parse_sacct
 from fairwatt.accounting.settle import settle
 from fairwatt.accounting.store import transaction
 from fairwatt.core.catalogue import load_catalogue
+from fairwatt.core.events import Flag
 from fairwatt.core.records import Run
 from fairwatt.core.units import MJ_PER_KWH
 from tests.fakes.loaded import build_library, loaded_nvml, missing_tools
 from tests.fakes.nvml_control import FakeNvml
-from tests.unit.accounting.samples import FIELDS, UTC, Node, line, new_store, sacct_run
+from tests.unit.accounting.samples import (
+    FIELDS,
+    UTC,
+    Node,
+    line,
+    new_store,
+    sacct_run,
+    share,
+    whole,
+)
 from tests.unit.agent.keeper_bench import HOUR_MS, IDLE_MW, NOON_MS, Bench, board
 
 EVERYTHING = Scope("root", Role.ADMIN)
@@ -153,6 +163,22 @@ def test_e12_while_it_is_suspended_a_job_holds_its_gpus(bench, db) -> None:
     (energy,) = reported(db, 1)
     assert energy["idle_mj"] == 7_200 * IDLE_MW
     assert energy["energy_mj"] == 5_400 * 250_000 + 1_800 * IDLE_MW
+
+
+def test_e22_a_run_on_a_module_used_60_kj(db) -> None:
+    """E22: its CPU's 15 kJ are in the module's 60: the CPU's part is "included", not added."""
+    node, end_ms = Node(), NOON_MS + 60_000
+    cpu = node.window("gpu01/cpu0", NOON_MS, end_ms, idle=None, active=None, measured=None,
+                      flags=int(Flag.INCLUDED), method="included")  # fmt: skip
+    ingest(db, [
+        node.up("GPU-1", t_ms=NOON_MS), node.start(1, NOON_MS, whole("GPU-1")),
+        node.window("GPU-1", NOON_MS, end_ms, share(1, NOON_MS, 6_000_000, 54_000_000)),
+        msgspec.structs.replace(cpu, kind="cpu"), node.end(1, NOON_MS, end_ms),
+    ])  # fmt: skip
+    booked(db, slurms(1, NOON_MS, end_ms))
+    assert [row["energy_mj"] for row in reported(db, 1)] == [60_000_000]
+    known = db.execute("SELECT sum(idle_mj + active_mj) FROM run_energy").fetchone()
+    assert known == (60_000_000,)
 
 
 def test_e26_where_slurm_measures_nothing_the_agent_does(bench, db) -> None:
