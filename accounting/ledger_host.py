@@ -85,6 +85,8 @@ def split_host(
     Idle energy goes by what each run holds of `whole`, what nobody holds being unallocated;
     active energy by what runs and system used in all spans together, and then by time. Where
     any run's use is unknown, or nothing was used, it goes by what was held and for how long.
+    Shares come in the order of the runs' names, which also settles ties: the order of `uses`
+    plays no part.
 
     Args:
         delta_mj: measured energy.
@@ -94,6 +96,7 @@ def split_host(
         uses: the runs that are present in any of them.
         system_used: what the system used, in the unit of `used`.
     """
+    uses, spans = _in_order(uses, spans)
     times = [span.dt_ms for span in spans]
     idle_mj = min(delta_mj, (idle_mw or 0) * sum(times) // 1000)
     idle = split_largest_remainder(idle_mj, times)
@@ -102,6 +105,17 @@ def split_host(
         _split(span, idle[place], whole, uses, [parts[place] for parts in active])
         for place, span in enumerate(spans)
     ]
+
+
+def _in_order(
+    uses: Sequence[HostUse], spans: Sequence[HostSpan]
+) -> tuple[list[HostUse], list[HostSpan]]:
+    """Return the uses by the names of their runs, and the spans with their places there."""
+    order = sorted(range(len(uses)), key=lambda at: (uses[at].job_id, uses[at].run_start_ms))
+    place_of = {old: new for new, old in enumerate(order)}
+    there = [tuple(sorted(place_of[place] for place in span.runs)) for span in spans]
+    moved = [HostSpan(span.dt_ms, runs) for span, runs in zip(spans, there, strict=True)]
+    return [uses[place] for place in order], moved
 
 
 def _active(

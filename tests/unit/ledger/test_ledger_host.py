@@ -138,6 +138,31 @@ def test_every_millijoule_has_one_owner(delta_mj, idle_mw, whole, times, told, s
 
 
 @given(
+    st.integers(0, 10**13),
+    st.none() | st.integers(0, 10**6),
+    st.lists(st.integers(1, 10**6), min_size=1, max_size=3),
+    runs,
+    st.integers(0, 10**12),
+    st.randoms(use_true_random=False),
+)
+def test_the_order_of_runs_plays_no_part(delta_mj, idle_mw, times, told, system, rng):
+    """Down to the millijoule left over."""
+
+    def split(order):
+        uses = [HostUse(n, 0, told[n][0], told[n][1]) for n in order]
+        spans = [
+            HostSpan(ms, tuple(at for at, n in enumerate(order) if told[n][2] >> place & 1))
+            for place, ms in enumerate(times)
+        ]
+        return split_host(delta_mj, idle_mw, 64, spans, uses, system)
+
+    order = list(range(len(told)))
+    first = split(order)
+    rng.shuffle(order)
+    assert split(order) == first
+
+
+@given(
     st.integers(0, 2**60), st.integers(0, 2**60), st.integers(-(10**6), 10**12),
     st.none() | st.integers(1, 2**60), st.none() | st.integers(0, 10**7),
 )  # fmt: skip
