@@ -7,6 +7,7 @@ name only when it is complete, on disk and checked; what a kill leaves has anoth
 
 from __future__ import annotations
 
+import logging
 import os
 import re
 import shutil
@@ -17,15 +18,18 @@ from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
+from urllib.parse import quote
 
 from fairwatt.accounting.integrity import faults_of_file
-from fairwatt.accounting.store import FILE_MODE, open_reader
+from fairwatt.accounting.store import FILE_MODE, schema_of
 from fairwatt.accounting.store_files import give_to_owner, lock_file
-from fairwatt.accounting.windows import month_path
+from fairwatt.accounting.windows import columns_of, month_path
 from fairwatt.core.errors import StoreError
 from fairwatt.core.files import sync_folder
 
-__all__ = ["Backup", "back_up", "backups_in", "copy_database"]
+__all__ = ["Backup", "back_up", "back_up_before_update", "backups_in", "copy_database"]
+
+_log = logging.getLogger(__name__)
 
 STEP_PAGES = 1024
 REST_S = 0.002
@@ -63,13 +67,30 @@ def back_up(store: Path, folder: Path, *, keep_days: int, now_ts: float) -> Back
     with _hold(folder):
         _remove_leftovers(folder, store)
         path = folder / f"{store.stem}-{datetime.fromtimestamp(now_ts, UTC):{_TIME}}.db"
-        with closing(open_reader(store)) as reader:
+        with closing(_reader(store)) as reader:
             _check_room(reader, folder)
             # First: a window that is moved meanwhile is then in both copies, else it were in none.
             copy_database(reader, path)
             months = tuple(_copy_months(reader, store, folder))
         removed = tuple(_remove_old(store, folder, now_ts - keep_days * 86_400))
     return Backup(path, path.stat().st_size, time.monotonic() - began, months, removed)
+
+
+def back_up_before_update(store: Path, folder: Path, *, keep_days: int, now_ts: float) -> None:
+    """Copy a store that this fairwatt is about to bring up to date, so that there is a way back.
+
+    A backup that cannot be made is told in the log: an update is all done or not at all.
+    """
+    if not store.exists():
+        return
+    try:
+        with closing(_reader(store)) as reader:
+            if schema_of(reader) != "older":
+                return
+        made = back_up(store, folder, keep_days=keep_days, now_ts=now_ts)
+        _log.info("backup before the update: %s", made.path)
+    except StoreError as error:
+        _log.error("no backup before the update: %s", error)
 
 
 def backups_in(folder: Path, store: Path) -> list[tuple[float, Path]]:
@@ -110,6 +131,23 @@ def copy_database(
         ) from error
     finally:
         part.unlink(missing_ok=True)
+
+
+def _reader(store: Path) -> sqlite3.Connection:
+    """Of any schema: an older store is copied before it is brought up to date."""
+    uri = f"file:{quote(str(store.absolute()))}?mode=ro"
+    try:
+        connection = sqlite3.connect(uri, uri=True, timeout=5.0)
+        try:
+            schema_of(connection)
+        except StoreError:
+            connection.close()
+            raise
+    except sqlite3.Error as error:
+        raise StoreError(
+            f"cannot be read: {error}", place=str(store), remedy="see collector.database"
+        ) from error
+    return connection
 
 
 def _copy_to(source: sqlite3.Connection, part: Path) -> None:
@@ -186,8 +224,10 @@ def _copy_months(reader: sqlite3.Connection, store: Path, folder: Path) -> Itera
             copy_database(source, target)
         os.utime(target, ns=(changed_ns, changed_ns))
         yield path.name
-    for (month,) in reader.execute("SELECT month FROM window_month WHERE dropped_ts NOTNULL"):
-        (folder / month_path(store, month).name).unlink(missing_ok=True)
+    if columns_of(reader, "window_month"):
+        gone = reader.execute("SELECT month FROM window_month WHERE dropped_ts NOTNULL")
+        for (month,) in gone:
+            (folder / month_path(store, month).name).unlink(missing_ok=True)
 
 
 def _changed_ns(path: Path) -> int:

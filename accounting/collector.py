@@ -24,6 +24,7 @@ from flask import Flask, Response, abort, jsonify, request
 from sqlite_utils import Database
 from werkzeug.exceptions import HTTPException, RequestEntityTooLarge
 
+from fairwatt.accounting.backup import back_up_before_update
 from fairwatt.accounting.carbon.fetch import FetchTimer, fetch_timer
 from fairwatt.accounting.collector_metrics import Peers, collector_samples
 from fairwatt.accounting.cycle import Repeater, import_and_refresh, prepare_store, refresh, site_of
@@ -185,6 +186,13 @@ def serve(config: Config) -> None:
         return app, _Rounds((repeater, upkeep, carbon), (own, served, kept))
 
     with hold_store(site.database, "stop it first, or set collector.database to another file"):
+        if keeping.backup_dir is not None:
+            back_up_before_update(
+                site.database,
+                keeping.backup_dir,
+                keep_days=keeping.backup_keep_days,
+                now_ts=time.time(),
+            )
         # Once here, so that a fault is told to who started us; the worker opens its own.
         prepare_store(site).close()
         run_server(address, build, threads=THREADS, grace_s=GRACE_S)

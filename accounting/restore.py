@@ -13,7 +13,7 @@ from urllib.parse import quote
 
 from fairwatt.accounting.backup import copy_database
 from fairwatt.accounting.integrity import faults_of_file
-from fairwatt.accounting.store import schema_is_newer
+from fairwatt.accounting.store import schema_of
 from fairwatt.accounting.store_files import hold_store
 from fairwatt.core.errors import StoreError
 from fairwatt.core.files import sync_folder
@@ -54,7 +54,7 @@ def _check_backup(backup: Path) -> None:
     if not backup.is_file():
         raise StoreError("no such backup", place=str(backup), remedy="see store.backup_dir")
     with closing(_reader(backup)) as reader:
-        if schema_is_newer(reader):
+        if schema_of(reader) == "newer":
             raise StoreError(
                 "this backup is of a newer fairwatt", place=str(backup),
                 remedy="update fairwatt on this host",

@@ -12,6 +12,7 @@ import sqlite3
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Literal
 from urllib.parse import quote
 
 from sqlite_utils import Database
@@ -26,7 +27,7 @@ __all__ = [
     "get_meta",
     "open_reader",
     "open_store",
-    "schema_is_newer",
+    "schema_of",
     "set_meta",
     "transaction",
 ]
@@ -147,8 +148,8 @@ def bump_data_version(connection: sqlite3.Connection) -> None:
     set_meta(connection, "data_version", str(data_version(connection) + 1))
 
 
-def schema_is_newer(connection: sqlite3.Connection) -> bool:
-    """Whether a store was written by a newer fairwatt than this one.
+def schema_of(connection: sqlite3.Connection) -> Literal["older", "newer", "own"]:
+    """Return whether a store was written by an older or a newer fairwatt than this one.
 
     Raises:
         StoreError: it is no store.
@@ -157,9 +158,16 @@ def schema_is_newer(connection: sqlite3.Connection) -> bool:
         applied = {name for (name,) in connection.execute(_APPLIED)}
     except sqlite3.Error as error:
         raise StoreError(
-            f"no store of fairwatt: {error}", place="backup", remedy="name another file"
-        ) from error
-    return bool(applied - _known_migrations())
+            f"no store of fairwatt: {error}", place=str(_file(connection)),
+            remedy="name another file",
+        ) from error  # fmt: skip
+    if applied - _known_migrations():
+        return "newer"
+    return "own" if applied == _known_migrations() else "older"
+
+
+def _file(connection: sqlite3.Connection) -> str:
+    return next(str(row[2]) for row in connection.execute("PRAGMA database_list"))
 
 
 def get_meta(connection: sqlite3.Connection, key: str) -> str | None:

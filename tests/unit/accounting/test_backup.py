@@ -14,10 +14,12 @@ from contextlib import closing
 from pathlib import Path
 
 import pytest
+from sqlite_utils import Database
 
 from fairwatt.accounting import backup as backup_module
 from fairwatt.accounting.archive import archive_windows
-from fairwatt.accounting.backup import LOCK, back_up, backups_in
+from fairwatt.accounting.backup import LOCK, back_up, back_up_before_update, backups_in
+from fairwatt.accounting.migrations import migrations
 from fairwatt.accounting.restore import restore
 from fairwatt.accounting.store import get_meta, open_reader, open_store, set_meta, transaction
 from fairwatt.accounting.store_files import hold_store, lock_file
@@ -186,7 +188,10 @@ def test_restored_is_what_was_backed_up_and_the_old_one_stays(store, tmp_path):
 
 def test_a_store_in_use_is_not_replaced(store, tmp_path):
     done = make(tmp_path)
-    with hold_store(tmp_path / "a.db", ""), pytest.raises(StoreError, match="a collector is running"):
+    with (
+        hold_store(tmp_path / "a.db", ""),
+        pytest.raises(StoreError, match="a collector is running"),
+    ):
         restore(tmp_path / "a.db", done.path, NOW_TS)
     before = (tmp_path / "a.db").stat().st_ino
     with pytest.raises(StoreError, match=r"in use: database is locked; stop fairwatt-collector"):
@@ -241,17 +246,37 @@ def test_a_backup_of_a_newer_fairwatt_is_refused(store, tmp_path):
     assert not (tmp_path / "a.db").exists()
 
 
-def test_a_backup_of_an_older_fairwatt_is_taken_and_brought_up_to_date(tmp_path):
-    from sqlite_utils import Database
-
-    from fairwatt.accounting.migrations import migrations
-
-    with closing(sqlite3.connect(tmp_path / NAME)) as connection:
+def older(path: Path) -> None:
+    with closing(sqlite3.connect(path)) as connection:
         migrations.apply(Database(connection), stop_before="m008_compact_runs")
         connection.commit()
+
+
+def test_a_backup_of_an_older_fairwatt_is_taken_and_brought_up_to_date(tmp_path):
+    older(tmp_path / NAME)
     restore(tmp_path / "a.db", tmp_path / NAME, NOW_TS)
     with closing(open_store(tmp_path / "a.db")) as db:
         assert "job_run" in db.table_names()
+
+
+def test_before_an_update_the_older_store_is_backed_up(tmp_path):
+    (tmp_path / "b").mkdir()
+    path = tmp_path / "a.db"
+    options = {"keep_days": 1, "now_ts": NOW_TS}
+    back_up_before_update(path, tmp_path / "b", **options)
+    older(path)
+    before = content(path)
+    back_up_before_update(path, tmp_path / "b", **options)
+    open_store(path).close()
+    back_up_before_update(path, tmp_path / "b", **{**options, "now_ts": NOW_TS + 60})
+    assert [file.name for _, file in backups_in(tmp_path / "b", path)] == [NAME]
+    assert content(tmp_path / "b" / NAME) == before
+
+
+def test_an_update_goes_on_without_a_backup_that_cannot_be_made(tmp_path, caplog):
+    older(tmp_path / "a.db")
+    back_up_before_update(tmp_path / "a.db", tmp_path / "no", keep_days=1, now_ts=NOW_TS)
+    assert "no backup before the update: " in caplog.text
 
 
 def test_a_long_read_and_writes_go_on_beside_each_other(store, tmp_path):
