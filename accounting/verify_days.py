@@ -16,7 +16,16 @@ from fairwatt.accounting.run_rows import SEED_BIT
 from fairwatt.accounting.verify_fault import Fault, Findings, Span
 from fairwatt.accounting.verify_windows import Window
 
-__all__ = ["DaySums", "Days", "Owners", "check_days", "waiting_days"]
+__all__ = [
+    "DaySums",
+    "Days",
+    "Owners",
+    "check_days",
+    "hours_of",
+    "mark",
+    "portion",
+    "waiting_days",
+]
 
 QUARTER_MS = 900_000
 """No zone's hours begin elsewhere than at a quarter of a UTC hour."""
@@ -90,7 +99,7 @@ class Days:
         """Add a window; one of unknown energy adds nothing."""
         if window.measured_mj is None:
             return
-        for hour_ts, day, a_ms, b_ms in self._pieces(window.t0_ms, window.t1_ms):
+        for hour_ts, day, a_ms, b_ms in hours_of(window.t0_ms, window.t1_ms, self._zone):
             if self._span.first <= day <= self._span.last:
                 sums = self.sums.get((day, kind))
                 if sums is None:
@@ -101,17 +110,16 @@ class Days:
         self, sums: DaySums, device: str, window: Window, hour_ts: int, day: str, a: int, b: int
     ) -> None:
         t0, t1 = window.t0_ms, window.t1_ms
-        idle = cut(window.unallocated_idle_mj or 0, t0, t1, a, b)
-        active = cut(window.unallocated_active_mj or 0, t0, t1, a, b)
+        measured, idle, active, system = (
+            portion(amount or 0, t0, t1, a, b) for amount in window[3:7]
+        )
         sums.unallocated_idle_mj += idle
         sums.unallocated_active_mj += active
-        system = cut(window.system_mj or 0, t0, t1, a, b)
         sums.system_mj += system
-        measured = cut(window.measured_mj or 0, t0, t1, a, b)
         sums.marks += mark(device, hour_ts, measured, idle, active, system)
         for part in window.parts:
-            idle = cut(part.idle_mj, t0, t1, a, b)
-            active = cut(part.active_mj, t0, t1, a, b)
+            idle = portion(part.idle_mj, t0, t1, a, b)
+            active = portion(part.active_mj, t0, t1, a, b)
             owner = self._owners.of(part.node, part.job_id, part.run_start_ms)
             if owner == "run":
                 sums.run_idle_mj += idle
@@ -121,21 +129,30 @@ class Days:
                 if owner == "waiting":
                     self.waiting.add(day)
 
-    def _pieces(self, t0_ms: int, t1_ms: int) -> Iterable[tuple[int, str, int, int]]:
-        """Cut a window at local hours: hour, day, from and to; nearly all lie within one."""
-        hour_ts, day, until_ms = _hour(t0_ms // QUARTER_MS, self._zone)
-        if t1_ms <= until_ms:
-            return ((hour_ts, day, t0_ms, t1_ms),)
-        return (
-            (hour_ts, day_of(hour_ts, self._zone), a_ms, b_ms)
-            for hour_ts, a_ms, b_ms in hour_pieces(t0_ms, t1_ms, self._zone)
-        )
+
+def portion(total: int, t0: int, t1: int, a: int, b: int) -> int:
+    """As `cut`; a piece that is the whole, as nearly all are, needs no arithmetic."""
+    return total if a == t0 and b == t1 else cut(total, t0, t1, a, b)
+
+
+def hours_of(t0_ms: int, t1_ms: int, zone: ZoneInfo) -> Iterable[tuple[int, str, int, int]]:
+    """Cut a window at local hours: hour, day, from and to; nearly all lie within one."""
+    hour_ts, day, until_ms = _hour(t0_ms // QUARTER_MS, zone)
+    if t1_ms <= until_ms:
+        return ((hour_ts, day, t0_ms, t1_ms),)
+    return (
+        (hour_ts, day_of(hour_ts, zone), a_ms, b_ms)
+        for hour_ts, a_ms, b_ms in hour_pieces(t0_ms, t1_ms, zone)
+    )
 
 
 def mark(device: str, hour_ts: int, *amounts: int) -> int:
     """Return the amounts weighted by where they stand, for a checksum that is a sum."""
-    weight = _weight(device) + hour_ts
-    return sum(amount * (weight + 7 * n) for n, amount in enumerate(amounts))
+    weight, total = _weight(device) + hour_ts, 0
+    for amount in amounts:
+        total += amount * weight
+        weight += 7
+    return total
 
 
 @functools.lru_cache(16_384)

@@ -9,8 +9,8 @@ from collections.abc import Collection, Iterable, Iterator
 from typing import NamedTuple
 from zoneinfo import ZoneInfo
 
-from fairwatt.accounting.days import cut, day_bounds, day_of, hour_pieces
-from fairwatt.accounting.verify_days import Days, mark
+from fairwatt.accounting.days import cut, day_bounds, day_of
+from fairwatt.accounting.verify_days import Days, hours_of, mark
 from fairwatt.accounting.verify_fault import Fault, Findings, Span
 from fairwatt.accounting.verify_windows import RESTORE, Balance, devices_of, read_windows
 from fairwatt.accounting.windows import WindowSources
@@ -95,7 +95,7 @@ def _check_day(
             if window.measured_mj is None:
                 continue
             amounts = window[3:7]
-            for hour_ts, a_ms, b_ms in hour_pieces(window.t0_ms, window.t1_ms, zone):
+            for hour_ts, _, a_ms, b_ms in hours_of(window.t0_ms, window.t1_ms, zone):
                 if a_ts <= hour_ts < b_ts:
                     sums = expected.setdefault(_Place(device, hour_ts), [0, 0, 0, 0])
                     for n, amount in enumerate(amounts):

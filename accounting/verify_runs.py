@@ -11,10 +11,10 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 from zoneinfo import ZoneInfo
 
-from fairwatt.accounting.days import cut, hour_pieces
 from fairwatt.accounting.pieces import NodeRun
 from fairwatt.accounting.run_rows import SEED_BIT
 from fairwatt.accounting.settle import EDGE_S
+from fairwatt.accounting.verify_days import hours_of, portion
 from fairwatt.accounting.verify_fault import Fault, Findings, Span
 from fairwatt.accounting.windows import WindowSources
 
@@ -173,11 +173,11 @@ class _Checker:
         self._found.rows += len(shares)
         for device, t0_ms, t1_ms, _, idle_mj, active_mj in shares:
             _more(expected.devices, (device,), idle_mj, active_mj)
-            for hour_ts, a_ms, b_ms in hour_pieces(t0_ms, t1_ms, self._zone):
-                idle = cut(idle_mj, t0_ms, t1_ms, a_ms, b_ms)
-                active = cut(active_mj, t0_ms, t1_ms, a_ms, b_ms)
+            kind = self._kinds.get(device)
+            for hour_ts, _, a_ms, b_ms in hours_of(t0_ms, t1_ms, self._zone):
+                idle = portion(idle_mj, t0_ms, t1_ms, a_ms, b_ms)
+                active = portion(active_mj, t0_ms, t1_ms, a_ms, b_ms)
                 _more(cells, (device, hour_ts), idle, active)
-                kind = self._kinds.get(device)
                 if kind is None:
                     _more(expected.hours, (hour_ts,), idle, active)
                 else:
