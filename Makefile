@@ -95,6 +95,10 @@ bench-accuracy: setup ## energy of runs beside a simulator's truth, TDP x hours 
 probe-gpu: ## measure a real GPU's counter, calls and our cost (OUT=file); says why and ends where there is none
 	@$(PYTHON) tests/gpu/probe.py $(if $(OUT),--out $(OUT)) || [ $$? -eq 77 ]
 
+.PHONY: bench-store
+bench-store: setup ## backup, check, restore and export of a store of a million runs
+	@$(PYTHON) -m tests.bench.bench_store
+
 .PHONY: clean
 clean: ## remove what set-up and tests made in this folder
 	rm -rf $(VENV) .typecheck build dist *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis
