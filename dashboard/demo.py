@@ -8,9 +8,7 @@ from datetime import date
 from pathlib import Path
 from typing import Any
 
-from fairwatt.accounting.carbon.factors import check_zone, load_factors
-from fairwatt.accounting.carbon.grid_store import store_factors
-from fairwatt.accounting.carbon.pue import store_pue
+from fairwatt.accounting.carbon.site import carbon_site, prepare_carbon
 from fairwatt.accounting.days import day_bounds, site_zone
 from fairwatt.accounting.rollup import rollup
 from fairwatt.accounting.store import open_store, transaction
@@ -19,6 +17,7 @@ from fairwatt.accounting.waste_store import judge_runs
 from fairwatt.core.catalogue import load_catalogue
 from fairwatt.core.config import Config, load
 from fairwatt.dashboard.seed import SEED_DAYS, seed_year
+from fairwatt.dashboard.seed_carbon import invent_carbon
 from fairwatt.dashboard.university import load_university
 
 __all__ = ["demo_config", "fill_store"]
@@ -47,13 +46,12 @@ def fill_store(config: Config, until: date, *, days: int = SEED_DAYS) -> int:
     """
     zone_name, carbon_zone = config["site.timezone"], config["carbon.zone"]
     now_ts = day_bounds(str(until), site_zone(zone_name))[0]
-    factors = load_factors(config["carbon.factors_file"])
-    check_zone(factors, carbon_zone)
+    site = carbon_site(config)
     db = open_store(config["collector.database"])
     try:
         with transaction(db) as connection:
-            store_factors(connection, factors)
-            store_pue(connection, config["carbon.pue"], now_ts)
+            prepare_carbon(connection, site, now_ts)
+            invent_carbon(connection, now_ts - days * 86_400, now_ts, carbon_zone, now_ts)
         runs = seed_year(db, until, zone_name, days=days)
         judge_runs(db, load_catalogue(), limits_of(config), site_zone(zone_name))
         rollup(db, config["site.cluster"], site_zone(zone_name), carbon_zone, now_ts)

@@ -84,8 +84,9 @@ def _location(zone: str, method: str, row: tuple[int, str, str] | None) -> str:
 def _gaps(fallback: float | None) -> list[str]:
     if not fallback:
         return []
+    part = percent(fallback) if fallback >= 0.001 else "less than 0.1 %"
     return [
-        f"For {percent(fallback)} of the energy there was no such factor: the mean of the day or "
+        f"For {part} of the energy there was no such factor: the mean of the day or "
         "month, or the country's yearly one (of the nearest year), stands in for it."
     ]
 

@@ -18,6 +18,7 @@ from fairwatt.accounting.reports.old_factors import old_run_carbon, old_unowned_
 from fairwatt.accounting.reports.period import Period
 from fairwatt.accounting.reports.scope import Scope, select
 from fairwatt.accounting.reports.usage import Usage, total, usage_by_type
+from fairwatt.accounting.reports.words import carbon_sentence
 from fairwatt.accounting.store import data_version
 from fairwatt.core.catalogue import load_catalogue
 from fairwatt.core.records import Table
@@ -122,14 +123,17 @@ def carbon_table(
         rows.append(_row(TOGETHER, total(usage.values()), _added(hosts), whole))
     known = all(row[4] is not None for row in rows if row[1] or row[2])
     shares = [row[7] for row in rows if row[7] is not None]
-    rows += _unowned(db, cluster, period, ask)
+    unowned = _unowned(db, cluster, period, ask)
+    keys = [item.key for item in _COLUMNS]
+    lines = [dict(zip(keys, row, strict=True)) for row in (rows[-1], *unowned[:1])]
     return Table(
         name="carbon",
         title="Carbon",
         columns=_COLUMNS,
-        rows=rows,
+        rows=[*rows, *unowned],
         data_version=data_version(db),
         notes=[
+            carbon_sentence(lines[0], lines[1] if unowned else None),
             *basis_notes(db, ask.version, ask.zone, shares[-1] if shares else None, known),
             "Energy that nobody held is the cluster's own line; it is not spread over accounts.",
             "Hardware is unknown where no figure for a GPU is known (carbon.embodied_file).",

@@ -27,6 +27,7 @@ from fairwatt.accounting.reports.idle import (
     moved_of_runs,
     policy_note,
 )
+from fairwatt.accounting.reports.me_carbon import MY_CARBON, my_carbon
 from fairwatt.accounting.reports.old_factors import check_version
 from fairwatt.accounting.reports.period import Period
 from fairwatt.accounting.reports.scope import Scope, select
@@ -83,7 +84,7 @@ def me_report(
     daily = by_policy(daily, idle_policy, moved)
     version = data_version(db)
     note = policy_note(idle_policy)
-    summary = _summary(db, scope, period, total(daily.values()), version, note)
+    summary = _summary(db, scope, period, total(daily.values()), ask, note)
     return [
         summary,
         Table(
@@ -100,7 +101,7 @@ def me_report(
 
 
 def _summary(
-    db: sqlite3.Connection, scope: Scope, period: Period, use: Usage, version: int, note: str
+    db: sqlite3.Connection, scope: Scope, period: Period, use: Usage, ask: CarbonAsk, note: str
 ) -> Table:
     columns = (
         RUNS_ENDED,
@@ -116,6 +117,7 @@ def _summary(
         column(
             "wait_p90_s", "Wait, 9 in 10 within", "duration_s", "Nine in ten waited no longer."
         ),
+        *MY_CARBON,
     )
     waits = waits_of_user(db, scope, period)
     known = use.util_known_milli_s
@@ -131,13 +133,14 @@ def _summary(
         use.measured,
         waits.p50_s if waits else None,
         waits.p90_s if waits else None,
+        *my_carbon(db, scope, period, use, ask),
     )
     return Table(
         name="summary",
         title="Summary",
         columns=columns,
         rows=[row],
-        data_version=version,
+        data_version=data_version(db),
         notes=[*size_notes(use), note],
     )
 

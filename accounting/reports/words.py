@@ -237,7 +237,7 @@ def carbon_sentence(whole: Mapping[str, Any], nobody: Mapping[str, Any] | None) 
     """Return what a carbon table says, from its line for all and the one for nobody."""
     if whole["co2_mg"] is None:
         return "Without measured energy and a grid factor no emissions can be given."
-    parts = [f"{_mass(whole['co2_mg'])} by the grid of the place"]
+    parts = [f"{_mass(whole['co2_mg'])} CO2e by the grid of the place"]
     if whole["market_mg"] is not None:
         parts.append(f"{_mass(whole['market_mg'])} by the electricity that was bought")
     if whole["embodied_mg"] is not None:
