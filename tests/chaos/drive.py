@@ -3,11 +3,11 @@
 
 from __future__ import annotations
 
+import fcntl
 import json
 import random
-import sqlite3
 from collections.abc import Iterator
-from contextlib import closing, contextmanager, nullcontext, suppress
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -20,6 +20,8 @@ from tests.chaos.world import BEGIN_S, BOARDS, LAST_S, Step, World
 
 TRIES = 500
 """A disk that is full for long makes many beginnings fail."""
+WRITE_LOCK = 120
+"""Of the WAL's index, the byte of the lock that a writer holds (SQLite's UNIX_SHM_BASE)."""
 AWAY = Answer(0, "connection refused")
 
 
@@ -154,14 +156,17 @@ class _Stage:
 
     @contextmanager
     def _maybe_locked(self) -> Iterator[None]:
-        """Another process may hold the store meanwhile, longer than ours waits."""
-        database = self._folder / "store.db"
-        if self._rng.random() >= self._plan.locked or not database.exists():
+        """Another process may hold the store meanwhile, longer than ours waits.
+
+        By the byte that SQLite locks to write: a connection of ours would write at its end, and
+        that would be in no diary.
+        """
+        index = self._folder / "store.db-shm"
+        if self._rng.random() >= self._plan.locked or not index.exists():
             yield
             return
-        with closing(sqlite3.connect(database, timeout=0)) as other:
-            with suppress(sqlite3.OperationalError):  # a store that is not made yet
-                other.execute("BEGIN IMMEDIATE")
+        with index.open("rb+") as file:
+            fcntl.lockf(file, fcntl.LOCK_EX | fcntl.LOCK_NB, 1, WRITE_LOCK)
             yield
 
     # -- the end ---------------------------------------------------------------------------------
