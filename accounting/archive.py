@@ -54,6 +54,7 @@ def archive_windows(db: Database, before_ms: int, *, lock: _Lock = None) -> int:
     while (t0_ms := _oldest(db.conn, from_ms, before_ms)) is not None:
         month = month_of(t0_ms)
         path = month_path(store, month)
+        _check_present(db.conn, month, path)
         try:
             with closing(_open_month(path, db.conn)) as file:
                 for count, reached_ms in _move_month(db, file, month, (t0_ms, before_ms), lock):
@@ -167,6 +168,22 @@ def _copy_table(
                 f"the month's file holds another {table} than the store", place=str(file_of(file)),
                 value=key, remedy="compare it with the newest backup's; nothing was moved",
             )  # fmt: skip
+
+
+def _check_present(store: sqlite3.Connection, month: str, path: Path) -> None:
+    """A file that was lost must not be begun anew: the next backup would replace the good copy.
+
+    Raises:
+        StoreError: it is gone without having been dropped.
+    """
+    known = store.execute(
+        "SELECT 1 FROM window_month WHERE month = ? AND windows > 0", (month,)
+    ).fetchone()
+    if known and not path.exists():
+        raise StoreError(
+            "is missing: no windows are moved", place=str(path),
+            remedy="take it from the newest backup's folder",
+        )  # fmt: skip
 
 
 def _open_month(path: Path, store: sqlite3.Connection) -> sqlite3.Connection:

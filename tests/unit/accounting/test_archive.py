@@ -165,6 +165,18 @@ def test_a_missing_month_is_named(db, tmp_path):
     ]
 
 
+def test_a_lost_month_is_not_begun_anew(db, tmp_path):
+    """Else a backup would replace the only good copy by the new one."""
+    archive_windows(db, LATER)
+    path = month_path(tmp_path / "a.db", "2026-09")
+    path.unlink()
+    add_window(db, "GPU-b", SEP, SEP + HOUR_MS)
+    with pytest.raises(StoreError, match=r"2026-09\.db: is missing: .*newest backup"):
+        archive_windows(db, LATER)
+    assert not path.exists()
+    assert len(windows_in(db.conn)) == 1
+
+
 def test_a_month_that_lost_a_window_is_found(db, tmp_path):
     archive_windows(db, LATER)
     with closing(sqlite3.connect(month_path(tmp_path / "a.db", "2026-09"))) as month:

@@ -9,6 +9,7 @@ from datetime import date
 
 import pytest
 import time_machine
+from click.testing import CliRunner
 
 from fairwatt.accounting.archive import archive_windows
 from fairwatt.accounting.parquet import EXPORTED, INTERNAL, export_month, open_parquet
@@ -18,6 +19,7 @@ from fairwatt.accounting.reports.scope import Role, Scope, scope_of
 from fairwatt.accounting.reports.usage import usage_by
 from fairwatt.accounting.rollup import rollup
 from fairwatt.accounting.store import open_reader, open_store, set_meta, transaction
+from fairwatt.accounting.store_commands import store as store_command
 from fairwatt.core.errors import ReportError, StoreError
 from fairwatt.dashboard.seed import seed_year
 from tests.unit.accounting.samples import BERLIN, UTC, new_store
@@ -134,6 +136,21 @@ def test_moved_windows_are_exported_too_and_once(tmp_path):
             (0, 14), (5, 20),
         ]  # fmt: skip
         assert duck.execute("SELECT sum(idle_mj) FROM window_share").fetchone() == (10,)
+
+
+def test_the_command(store, tmp_path, monkeypatch):
+    pytest.importorskip("duckdb", reason="duckdb is not installed")
+    config = tmp_path / "fairwatt.toml"
+    config.write_text(f'[collector]\ndatabase = "{store}"\n[site]\ntimezone = "Europe/Berlin"\n')
+    monkeypatch.setenv("FAIRWATT_CONFIG", str(config))
+    argv = ["export", "--month", "2026-02", str(tmp_path / "out")]
+    with time_machine.travel(NOW_TS + 30 * 86_400):
+        done = CliRunner().invoke(store_command, argv)
+    assert done.exit_code == 0, done.output
+    assert done.output.startswith("2026-02: ")
+    assert (tmp_path / "out" / "usage_daily" / "2026-02.parquet").exists()
+    views = (tmp_path / "out" / "views.sql").read_text()
+    assert "CREATE OR REPLACE VIEW \"run\" AS SELECT * FROM read_parquet('run/*.parquet'" in views
 
 
 @pytest.mark.parametrize(
