@@ -180,9 +180,10 @@ _CHANGED = {
 
 # The first hourly factors of a method make a gap of all its other time.
 _FINER = """
-    SELECT 1 FROM grid_factor n WHERE n.since_version = ? AND n.step_s < (
-        SELECT min(o.step_s) FROM grid_factor o
-        WHERE o.zone = n.zone AND o.method = n.method AND o.since_version < ?) LIMIT 1"""
+    SELECT 1 FROM (SELECT zone, method, min(step_s) AS finest FROM grid_factor
+                   WHERE since_version = :version GROUP BY zone, method) n
+    WHERE finest < (SELECT min(o.step_s) FROM grid_factor o WHERE o.zone = n.zone
+                    AND o.method = n.method AND o.since_version < :version)"""
 
 
 def _changed_spans(connection: sqlite3.Connection, version: int) -> list[tuple[int, int]]:
@@ -196,7 +197,7 @@ def _changed_spans(connection: sqlite3.Connection, version: int) -> list[tuple[i
         ).fetchone()
         if count:
             spans.append((from_ts, until_ts))
-    if connection.execute(_FINER, (version, version)).fetchone():
+    if connection.execute(_FINER, {"version": version}).fetchone():
         spans.append(_ALL_TIME)
     (changed,) = connection.execute(
         "SELECT count(*) FROM hardware_carbon WHERE since_version = ? OR until_version = ?",
