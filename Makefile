@@ -99,6 +99,10 @@ probe-gpu: ## measure a real GPU's counter, calls and our cost (OUT=file); says 
 bench-store: setup ## backup, check, restore and export of a store of a million runs
 	@$(PYTHON) -m tests.bench.bench_store
 
+.PHONY: bench-replay
+bench-replay: setup ## what 1,000 nodes measure into the collector, settled and rolled up (FULL=1: a day)
+	@$(PYTHON) -m tests.bench.bench_replay $(if $(FULL),--full)
+
 .PHONY: clean
 clean: ## remove what set-up and tests made in this folder
 	rm -rf $(VENV) .typecheck build dist *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis

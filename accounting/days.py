@@ -80,6 +80,8 @@ def cut(total: int, start: int, end: int, a: int, b: int) -> int:
     """
     if end <= start:
         return total if a <= start < b else 0
+    if a <= start and end <= b:
+        return total
     lower, upper = min(max(a, start), end), min(max(b, start), end)
     width = end - start
     return total * (upper - start) // width - total * (lower - start) // width
