@@ -90,7 +90,11 @@ def class_table(
         columns=columns,
         rows=rows,
         data_version=version,
-        notes=[_sentence(found, whole, max(0, left))],
+        notes=[
+            _sentence(found, whole, max(0, left)),
+            "Wasted is not the same as held but idle: runs that use their GPUs well pause too, "
+            "and a run that fails for its memory loses busy hours.",
+        ],
     )
 
 
