@@ -222,7 +222,8 @@ _HELD = "SELECT DISTINCT device_uuid FROM hold WHERE node = ? AND job_id = ? AND
 _UNKNOWN = (
     "SELECT DISTINCT h.device_uuid, w.flags, w.method"
     " FROM hold h JOIN node_run r USING (node, job_id, start_ms)"
-    " JOIN window w ON w.device_uuid = h.device_uuid AND w.measured_mj IS NULL"
+    " JOIN window w INDEXED BY window_unknown ON w.device_uuid = h.device_uuid"
+    " AND w.measured_mj IS NULL"
     " AND w.t1_ms > r.start_ms AND (r.end_ms IS NULL OR w.t0_ms < r.end_ms)"
     " AND w.t0_ms >= coalesce((SELECT max(t0_ms) FROM window"
     " WHERE device_uuid = h.device_uuid AND t0_ms <= r.start_ms), r.start_ms)"
