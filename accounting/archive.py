@@ -17,6 +17,7 @@ from pathlib import Path
 from sqlite_utils import Database
 
 from fairwatt.accounting.store import FILE_MODE, transaction
+from fairwatt.accounting.store_files import give_to_owner
 from fairwatt.accounting.windows import TABLES, columns_of, file_of, month_of, month_path
 from fairwatt.core.errors import StoreError
 from fairwatt.core.files import sync_folder
@@ -191,6 +192,7 @@ def _open_month(path: Path, store: sqlite3.Connection) -> sqlite3.Connection:
     is_new = not path.exists()
     if is_new:
         os.close(os.open(path, os.O_CREAT | os.O_EXCL | os.O_RDWR, FILE_MODE))
+        give_to_owner(path)
         sync_folder(path.parent)
     connection = sqlite3.connect(path, timeout=5.0, check_same_thread=False, isolation_level=None)
     try:

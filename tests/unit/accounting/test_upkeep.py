@@ -4,10 +4,13 @@
 from __future__ import annotations
 
 import json
+import os
+import tempfile
 import threading
 import time
 from contextlib import closing
 from datetime import datetime
+from pathlib import Path
 
 import pytest
 
@@ -73,6 +76,24 @@ def test_all_steps(db, tmp_path):
     assert made["bytes"] == (tmp_path / "b" / made["file"]).stat().st_size
     assert made["good_ts"] == made["ts"] == now_s
     assert (tmp_path / "b" / "a.windows-1970-02.db").exists()
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="needs root to become another user")
+def test_what_root_makes_belongs_to_the_collectors_user():
+    """`fairwatt store upkeep` in a root shell must not lock the collector out the next night."""
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        (folder / "b").mkdir()
+        with closing(open_store(folder / "a.db")) as db:
+            add_window(db, "GPU-a", 0, 5)
+            for path in (folder, folder / "a.db", folder / "b"):
+                os.chown(path, 65534, 65534)
+            with hold_store(folder / "a.db", ""):
+                tend(db, Keeping(2, folder / "b", 14, 62, 0, 30), 100 * DAY_S)
+        assert {path.name for path in folder.rglob("*.db")} == {
+            "a.db", "a.windows-1970-01.db", "a-19700411T000000Z.db",
+        }  # fmt: skip
+        assert {path.stat().st_uid for path in folder.rglob("*")} == {65534}
 
 
 def test_a_damaged_store_is_not_thinned(db, monkeypatch):
