@@ -71,12 +71,15 @@ def pace_until(start_ms: int, last_ms: int) -> int:
 
 
 def _judged_until(connection: sqlite3.Connection, node_runs: Sequence[NodeRun]) -> int:
-    ends = [connection.execute(_END, one).fetchone() for one in node_runs]
-    last_ms = max(
-        (last or 0 for one in node_runs for (last,) in connection.execute(_LAST, one)), default=0
-    )
-    if not ends or all(end_ms is not None for (end_ms,) in ends):
-        return max([last_ms, *(end_ms for (end_ms,) in ends)])
+    ends: list[int | None] = []
+    last_ms = 0
+    for one in node_runs:
+        (end_ms,) = connection.execute(_END, one).fetchone()
+        (cell_ms,) = connection.execute(_LAST, one).fetchone()
+        ends.append(end_ms)
+        last_ms = max(last_ms, cell_ms or 0)
+    if None not in ends:
+        return max([last_ms, *(end_ms or 0 for end_ms in ends)])
     return pace_until(min(start_ms for _, _, start_ms in node_runs), last_ms)
 
 

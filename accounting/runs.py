@@ -293,7 +293,7 @@ def _mark(
     if not _has_any(connection, "node_run", jobs):
         return
     connection.execute(
-        f"{UNSETTLE_FROM} SELECT node, job_id, start_ms, 0 FROM node_run"
+        f"{UNSETTLE_FROM} SELECT node, job_id, start_ms, 0 FROM node_run"  # noqa: S608
         f" WHERE job_id IN (SELECT value FROM json_each(?)) {AND_EARLIER}",
         (json.dumps(sorted(jobs)),),
     )

@@ -113,9 +113,9 @@ def measure(nodes: int, hours: float) -> Figures:
     )
     print(
         f"{nodes:,} nodes, {hours:g} h: {figures.bodies:,} bodies with {figures.events:,} events"
-        f" in {figures.busy_s:.1f} s ({parts}; wall {figures.wall_s:.1f}), {figures.rounds} rounds,"
-        f" the last {figures.last_round_s:.2f} s, {figures.rss_mb:.0f} MB RSS,"
-        f" store {figures.store_mb:.0f} MB",
+        f" in {figures.busy_s:.1f} s ({parts}; wall {figures.wall_s:.1f}),"
+        f" {figures.rounds} rounds, the last {figures.last_round_s:.2f} s,"
+        f" {figures.rss_mb:.0f} MB RSS, store {figures.store_mb:.0f} MB",
         flush=True,
     )
     return figures

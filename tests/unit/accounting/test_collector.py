@@ -236,7 +236,8 @@ def test_metrics(client, db):
     node = Node()
     data = body(node.up("GPU-a"), node.start(7, 1000, whole("GPU-a")),
                 node.window("GPU-a", 1000, 5000, share(7, 1000, 100, 900), idle=3, active=4),
-                node.window("GPU-a", 5000, 6000, idle=None, active=None, measured=None))  # fmt: skip
+                node.window("GPU-a", 5000, 6000, idle=None, active=None,
+                            measured=None))  # fmt: skip
     post(client, data)
     post(client, data)
     post(client, b"no event\n")

@@ -45,7 +45,7 @@ def test_bodies_that_wait_are_written_together_each_whole_or_not_at_all(db):
     assert inbox.finish(last) == (1, 0)
     assert db.conn.total_changes > before
     assert inbox.finish(good) == (2, 0)
-    with pytest.raises(IngestError, match="line 2: window .* overlaps"):
+    with pytest.raises(IngestError, match=r"line 2: window .* overlaps"):
         inbox.finish(bad)
     assert windows(db) == [("GPU-a", 0), ("GPU-b", 0), ("GPU-d", 0)]
     assert (inbox.counts.bodies, inbox.counts.events) == (2, 3)
