@@ -21,7 +21,8 @@ _HostRow = tuple[int, int, str, int, int]
 HOST_UNKNOWN = (
     "SELECT DISTINCT d.device_uuid, w.flags, w.method"
     " FROM node_run r JOIN device d ON d.node = r.node AND d.kind <> 'gpu'"
-    " JOIN window w INDEXED BY window_unknown ON w.device_uuid = d.device_uuid AND w.measured_mj IS NULL"
+    " JOIN window w INDEXED BY window_unknown ON w.device_uuid = d.device_uuid"
+    " AND w.measured_mj IS NULL"
     " AND w.t1_ms > r.start_ms AND (r.end_ms IS NULL OR w.t0_ms < r.end_ms)"
     " AND w.t0_ms >= coalesce((SELECT max(t0_ms) FROM window"
     " WHERE device_uuid = d.device_uuid AND t0_ms <= r.start_ms), r.start_ms)"
