@@ -139,6 +139,8 @@ class HostKeeper:
         t0_ms = max((marks[d].t_ms for d in self._devices() if d in marks), default=None)
         if t0_ms is None or t_ms > t0_ms:
             self._append(self._closed(t_ms))
+        elif t_ms < t0_ms:
+            self._resumed = True  # the clock was set back: no window can tell the stretch apart
 
     @property
     def _unused(self) -> bool:

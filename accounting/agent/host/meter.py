@@ -15,9 +15,11 @@ __all__ = ["HostMeter", "Metered", "kind_of"]
 
 STALE_MS = 60_000
 """Beyond this a power says nothing about the time since."""
-LEAST_IDLE_MS = 5_000
-"""A shorter look may catch a moment's peak or dip."""
+LEAST_IDLE_MS, MOST_IDLE_MS = 5_000, 60_000
+"""A shorter look may catch a moment's peak or dip; in a longer one the clock may have been set,
+and an idle power that is too small would be kept for good."""
 _NONE = Flag(0)
+_REASONS = Flag.LOST | Flag.RESET | Flag.IMPLAUSIBLE | Flag.AMBIGUOUS
 _log = logging.getLogger(__name__)
 
 
@@ -96,8 +98,10 @@ class HostMeter:
         part = self._parts[name]
         if part.power_mw is not None:
             _hold_power(part, t_ms)
-        flags = part.flags | (Flag.LOST if part.lost else _NONE)
         energy_uj = None if part.lost else part.sum_uj
+        flags = part.flags | (Flag.LOST if part.lost else _NONE)
+        if energy_uj is None and not flags & _REASONS:
+            flags |= Flag.LOST  # it could not be read when the window began
         if part.lost:
             part.counter_uj = part.power_mw = None
         known = part.counter_uj is not None or part.power_mw is not None
@@ -130,8 +134,17 @@ def _step(part: _Part, reading: Reading, unused: bool) -> None:
         part.flags |= Flag.INTEGRATED
         part.power_mw = reading.power_mw
         _note_idle(part, reading.power_mw, unused)
-    part.t_ms = max(part.t_ms, reading.t_ms)
+    part.t_ms = _later(part, reading)
     part.lost = False
+
+
+def _later(part: _Part, reading: Reading) -> int:
+    """Return the reading's time, but for a power that was asked for before it was counted on.
+
+    A counter, and a power from long before, come from a clock that was set back: it is followed.
+    """
+    late_ms = part.t_ms - reading.t_ms
+    return part.t_ms if reading.energy_uj is None and 0 < late_ms <= STALE_MS else reading.t_ms
 
 
 def _count(part: _Part, reading: Reading, unused: bool) -> None:
@@ -139,13 +152,14 @@ def _count(part: _Part, reading: Reading, unused: bool) -> None:
     dt_ms = reading.t_ms - part.t_ms
     if before_uj is None or reading.energy_uj is None:
         return
-    delta = host_delta(before_uj, reading.energy_uj, dt_ms, reading.wrap_uj, reading.max_mw)
+    max_mw = None if dt_ms < 0 else reading.max_mw  # a clock that was set back tells no power
+    delta = host_delta(before_uj, reading.energy_uj, dt_ms, reading.wrap_uj, max_mw)
     part.flags |= delta.flags
     if delta.energy_uj is None:
         part.sum_uj = None
     elif part.sum_uj is not None:
         part.sum_uj += delta.energy_uj
-    if delta.energy_uj is not None and dt_ms >= LEAST_IDLE_MS:
+    if delta.energy_uj is not None and LEAST_IDLE_MS <= dt_ms <= MOST_IDLE_MS:
         _note_idle(part, delta.energy_uj // dt_ms, unused)
 
 

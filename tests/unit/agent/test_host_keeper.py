@@ -331,6 +331,20 @@ def _gpu(bench: HostBench, energy_mj: int | None, *, module: bool = False) -> No
     bench.keeper.note_gpus({"GPU-1": device}, {"GPU-1": energy_mj})
 
 
+def test_what_was_used_while_the_clock_was_set_back_is_flagged(bench):
+    bench.cut()
+    bench.wait(-5_000)
+    bench.cut()
+    bench.wait(10_000)
+    bench.tree.use("cpu0", 100_000_000)
+    bench.cut()
+    bench.wait(1_000)
+    bench.cut()
+    flagged, after = bench.windows("cpu0")[-2:]
+    assert (flagged.measured_mj, flagged.flags & Flag.GAP) == (100_000, Flag.GAP)
+    assert not after.flags & Flag.GAP
+
+
 def test_windows_follow_one_another_and_end_together(bench):
     run_two_jobs(bench)
     bench.finish(7)

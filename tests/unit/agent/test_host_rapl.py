@@ -148,3 +148,36 @@ def test_a_part_is_taken_from_the_first_source_that_gave_it():
     assert {part: meter.close(part, 0).method for part in meter.parts} == {
         "cpu0": "rapl", "node": "pm_counters",
     }  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("dt_ms", "idle_mw"), [(10_000, 50_000), (3_600_000, None), (1_000, None)]
+)
+def test_idle_power_is_learned_from_a_look_of_seconds(dt_ms, idle_mw):
+    """500 J in 10 s are 50 W; in an hour that the clock leapt they are nothing to keep."""
+    meter = HostMeter()
+    meter.take("rapl", [Reading("cpu0", 0, 0, RANGE_UJ)], unused=True)
+    meter.take("rapl", [Reading("cpu0", dt_ms, 500_000_000, RANGE_UJ)], unused=True)
+    assert meter.close("cpu0", dt_ms).idle_mw == idle_mw
+
+
+def test_a_clock_that_was_set_back_loses_nothing_of_a_counter():
+    """100 J before, 100 J while the clock goes from 10 s to 5 s, 100 J after."""
+    meter = HostMeter()
+    for t_ms, joules in ((0, 0), (10_000, 100), (5_000, 200), (15_000, 300)):
+        reading = Reading("cpu0", t_ms, joules * 1_000_000, RANGE_UJ, max_mw=100_000)
+        meter.take("rapl", [reading], unused=False)
+        if t_ms == 0:
+            meter.close("cpu0", 0)
+    done = meter.close("cpu0", 15_000)
+    assert (done.energy_uj, done.flags) == (300_000_000, Flag(0))
+
+
+def test_a_part_that_did_not_answer_when_the_window_began_says_why_it_is_unknown():
+    meter = HostMeter()
+    meter.take("rapl", [Reading("cpu0", 0, 0, RANGE_UJ)], unused=False)
+    meter.take("rapl", [Reading("cpu0", 1_000, fault="no answer")], unused=False)
+    meter.close("cpu0", 1_000)
+    meter.take("rapl", [Reading("cpu0", 2_000, 50_000_000, RANGE_UJ)], unused=False)
+    done = meter.close("cpu0", 2_000)
+    assert (done.energy_uj, done.flags) == (None, Flag.LOST)
