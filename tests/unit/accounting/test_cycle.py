@@ -10,7 +10,13 @@ import threading
 import pytest
 
 from fairwatt.accounting.accounts import AccountTree
-from fairwatt.accounting.cycle import Repeater, import_and_refresh, prepare_store, site_of
+from fairwatt.accounting.cycle import (
+    Repeater,
+    import_and_refresh,
+    pause_s,
+    prepare_store,
+    site_of,
+)
 from fairwatt.accounting.ingest import ingest
 from fairwatt.core import config as config_module
 from fairwatt.core.errors import CommandError, ConfigError
@@ -64,6 +70,11 @@ def test_news_is_settled_without_an_import(repeater):
     running.wake()
     refreshes.wait()
     assert imports.calls.empty()
+
+
+def test_rounds_leave_four_fifths_of_the_time_to_deliveries():
+    assert [pause_s(took_s) for took_s in (0.0, 0.25, 3.0)] == [1.0, 1.0, 12.0]
+    assert pause_s(0.0, gather_s=0.0) == 0.0
 
 
 def test_a_fault_is_logged_once_and_tried_again(repeater, caplog):
