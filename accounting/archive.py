@@ -7,11 +7,11 @@ never lost; after a crash in between it is in both, is found equal at the next c
 
 from __future__ import annotations
 
-import operator
 import os
 import sqlite3
+from collections import defaultdict
 from collections.abc import Iterator, Sequence
-from contextlib import AbstractContextManager, closing, nullcontext
+from contextlib import AbstractContextManager, ExitStack, closing, nullcontext
 from pathlib import Path
 
 from sqlite_utils import Database
@@ -27,7 +27,12 @@ __all__ = ["BATCH", "archive_windows", "drop_months"]
 BATCH = 2000
 """So many windows are deleted in one transaction; deliveries wait as long."""
 
-_OLD = "FROM window WHERE t0_ms >= ?1 AND t0_ms < ?2 AND t1_ms <= ?2 AND measured_mj NOTNULL"
+_NEXT_DEVICE = "SELECT device_uuid FROM window WHERE device_uuid > ? ORDER BY 1 LIMIT 1"
+_OLD = (
+    "SELECT device_uuid, t0_ms, t1_ms FROM window"
+    " WHERE device_uuid = ?1 AND t0_ms < ?2 AND t1_ms <= ?2 AND measured_mj NOTNULL"
+)
+_Key = tuple[str, int, int]  # device, begin, end
 
 _Lock = AbstractContextManager[object] | None
 # A window is asked for by its device or by a run of its shares: its other indexes stay behind.
@@ -51,20 +56,17 @@ def archive_windows(db: Database, before_ms: int, *, lock: _Lock = None) -> int:
         StoreError: a file cannot be written, or holds another window under the same key; what
             was not copied is still in the store.
     """
-    store, moved, from_ms = file_of(db.conn), 0, 0
-    while (t0_ms := _oldest(db.conn, from_ms, before_ms)) is not None:
-        month = month_of(t0_ms)
-        path = month_path(store, month)
-        _check_present(db.conn, month, path)
-        try:
-            with closing(_open_month(path, db.conn)) as file:
-                for count, reached_ms in _move_month(db, file, month, (t0_ms, before_ms), lock):
-                    moved, from_ms = moved + count, reached_ms
-        except (sqlite3.Error, OSError) as error:
-            raise StoreError(
-                f"windows cannot be moved: {error}", place=str(path),
-                remedy="see that its disk has room and that it is a fairwatt file",
-            ) from error  # fmt: skip
+    moved = 0
+    waiting: dict[str, list[_Key]] = defaultdict(list)
+    with ExitStack() as stack:
+        months = _Months(db.conn, stack)
+        for key in _old_windows(db.conn, before_ms):
+            month = month_of(key[1])
+            waiting[month].append(key)
+            if len(waiting[month]) == BATCH:
+                moved += _move(db, months, month, waiting.pop(month), lock)
+        for month, keys in sorted(waiting.items()):
+            moved += _move(db, months, month, keys, lock)
     return moved
 
 
@@ -89,37 +91,48 @@ def drop_months(db: Database, before_ms: int, now_ts: int, *, lock: _Lock = None
     return [month for month, path in paths if _remove(path)]
 
 
-def _oldest(store: sqlite3.Connection, from_ms: int, before_ms: int) -> int | None:
-    row = store.execute(f"SELECT t0_ms {_OLD} ORDER BY t0_ms LIMIT 1", (from_ms, before_ms))
-    found = row.fetchone()
-    return None if found is None else int(found[0])
+class _Months:
+    """The month files of one call, open for writing until it ends."""
+
+    def __init__(self, store: sqlite3.Connection, stack: ExitStack) -> None:
+        self._store = store
+        self._stack = stack
+        self._files: dict[str, sqlite3.Connection] = {}
+
+    def file(self, month: str) -> sqlite3.Connection:
+        """Return a month's file, made if need be."""
+        if month not in self._files:
+            path = month_path(file_of(self._store), month)
+            _check_present(self._store, month, path)
+            file = _open_month(path, self._store)
+            self._files[month] = self._stack.enter_context(closing(file))
+        return self._files[month]
 
 
-def _move_month(
-    db: Database, file: sqlite3.Connection, month: str, span: tuple[int, int], lock: _Lock
-) -> Iterator[tuple[int, int]]:
-    """Move a month's windows in batches, yielding the size of each and where the next begins."""
-    names = list(columns_of(db.conn, "window"))
-    keys_of = operator.itemgetter(*map(names.index, ("device_uuid", "t0_ms", "t1_ms")))
-    count, (from_ms, before_ms) = BATCH, span
-    while count == BATCH:
-        rows = db.conn.execute(
-            f"SELECT {', '.join(names)} {_OLD} ORDER BY t0_ms LIMIT {BATCH}", (from_ms, before_ms)
-        ).fetchall()
-        found = [key for key in map(keys_of, rows) if month_of(key[1]) == month]
-        count = len(found)
-        if found:
-            from_ms = found[-1][1]
-            # Windows are never changed: deliveries need not wait for the copy.
-            _copy(db.conn, file, [key[:2] for key in found])
-            with lock or nullcontext(), transaction(db) as connection:
-                _delete(connection, month, found)
-        yield count, from_ms
+def _old_windows(store: sqlite3.Connection, before_ms: int) -> Iterator[_Key]:
+    """Yield the windows that ended before a time, by device, a device's at once."""
+    device = ""
+    while found := store.execute(_NEXT_DEVICE, (device,)).fetchone():
+        device = found[0]
+        yield from store.execute(_OLD, (device, before_ms)).fetchall()
 
 
-def _delete(
-    store: sqlite3.Connection, month: str, windows: Sequence[tuple[str, int, int]]
-) -> None:
+def _move(db: Database, months: _Months, month: str, keys: Sequence[_Key], lock: _Lock) -> int:
+    try:
+        # Windows are never changed: deliveries need not wait for the copy.
+        _copy(db.conn, months.file(month), [key[:2] for key in keys])
+    except (sqlite3.Error, OSError) as error:
+        raise StoreError(
+            f"windows cannot be moved: {error}",
+            place=str(month_path(file_of(db.conn), month)),
+            remedy="see that its disk has room and that it is a fairwatt file",
+        ) from error
+    with lock or nullcontext(), transaction(db) as connection:
+        _delete(connection, month, keys)
+    return len(keys)
+
+
+def _delete(store: sqlite3.Connection, month: str, windows: Sequence[_Key]) -> None:
     keys = [key[:2] for key in windows]
     store.executemany("DELETE FROM window_share WHERE device_uuid = ? AND t0_ms = ?", keys)
     # Of two that move at once the second finds none left.

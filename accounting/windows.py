@@ -9,6 +9,7 @@ well, equal to the byte: whoever reads both takes each row once, the store's fir
 
 from __future__ import annotations
 
+import functools
 import logging
 import sqlite3
 from collections.abc import Callable, Hashable, Iterable
@@ -144,7 +145,12 @@ def month_of(t_ms: int) -> str:
     >>> month_of(1_790_812_800_000)
     '2026-10'
     """
-    return f"{datetime.fromtimestamp(t_ms // 1000, UTC):%Y-%m}"
+    return _month_of_day(t_ms // 86_400_000)
+
+
+@functools.lru_cache(maxsize=4096)
+def _month_of_day(day: int) -> str:
+    return f"{datetime.fromtimestamp(86_400 * day, UTC):%Y-%m}"
 
 
 def month_path(store: Path, month: str) -> Path:
