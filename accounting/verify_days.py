@@ -170,6 +170,7 @@ def _hour(quarter: int, zone: ZoneInfo) -> tuple[int, str, int]:
 def waiting_days(store: sqlite3.Connection, days: Days, zone: ZoneInfo) -> set[str]:
     """Return the days of which the rollups do not know all yet: the next round writes them."""
     dirty = {day for (day,) in store.execute("SELECT day FROM dirty_day")}
+    dirty |= {day for (day,) in store.execute("SELECT day FROM carbon_dirty_day")}
     hours = {day_of(ts, zone) for (ts,) in store.execute("SELECT hour_ts FROM dirty_hour")}
     return dirty | hours | days.waiting
 

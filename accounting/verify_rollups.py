@@ -56,7 +56,8 @@ def check_rollups(
                 _compare_hours(connection, day, zone, energies[day], found)
             for table in DAILY:
                 _compare(connection, table, "day", batch, found)
-    waiting = {day[:7] for (day,) in connection.execute("SELECT day FROM dirty_day")}
+    dirty = connection.execute("SELECT day FROM dirty_day UNION SELECT day FROM carbon_dirty_day")
+    waiting = {day[:7] for (day,) in dirty}
     months = sorted({day[:7] for day in days} - waiting)
     with _shadows(connection, MONTHLY):
         write_months(connection, months)

@@ -165,28 +165,34 @@ class Grid:
         ]
 
 
-def layers_of(preferred: Sequence[Row], country: Sequence[Row]) -> list[list[Row]]:
+def layers_of(
+    preferred: Sequence[Row], country: Sequence[Row], finest_s: int | None = None
+) -> list[list[Row]]:
     """Return the layers of factors in the order in which they are asked.
 
     Args:
         preferred: the factors of the report's zone and method, of any step.
         country: those of the country, for what is left.
+        finest_s: the first layer's step in s, even if `preferred` has none of it here; None: the
+            finest of `preferred`.
     """
-    steps = sorted({row.step_s for row in preferred})
-    by_step = {
-        step_s: _one_per_time(r for r in preferred if r.step_s == step_s) for step_s in steps
-    }
+    if not preferred and not country:
+        return []
+    steps = {row.step_s for row in preferred} | ({finest_s} if finest_s else set())
+    by_step = {s: _one_per_time(row for row in preferred if row.step_s == s) for s in steps}
+    finest = by_step[min(steps)] if steps else []
     # What is stored comes before a mean of the same length that is made here.
     ordered = [(step_s, 0, rows) for step_s, rows in by_step.items()]
-    if steps and steps[0] < DAY_S:
-        finest = by_step[steps[0]]
+    if steps and min(steps) < DAY_S:
         ordered.append((DAY_S, 1, _means(finest, _day_of, DAY_S)))
         ordered.append((MONTH_S, 1, _means(finest, _month_of, MONTH_S)))
     layers = [rows for _, _, rows in sorted(ordered, key=lambda layer: layer[:2])]
-    for step_s in sorted({row.step_s for row in country}):
-        layers.append(_one_per_time(row for row in country if row.step_s == step_s))
-    known = [rows for rows in layers if rows]
-    return [*layers, _nearest(known[-1])] if known else []
+    by_place = [
+        _one_per_time(row for row in country if row.step_s == step_s)
+        for step_s in sorted({row.step_s for row in country})
+    ]
+    coarsest = by_place[-1] if by_place else by_step[max(steps)] or finest
+    return [*layers, *by_place, _nearest(coarsest)]
 
 
 def timeline(layers: Iterable[Sequence[Row]], from_ts: int, until_ts: int) -> tuple[Span, ...]:

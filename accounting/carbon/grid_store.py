@@ -140,7 +140,8 @@ def open_grid(
             {"version": about.version},
         )
     )
-    layers = layers_of(preferred, others)
+    finest_s = _finest_step(connection, about.version, about.grid_zone or country, method)
+    layers = layers_of(preferred, others, finest_s)
     if not layers or not pues:
         raise _nothing(country, version)
     return Grid(
@@ -254,6 +255,18 @@ def method_of(connection: sqlite3.Connection, version: int, zone: str) -> str:
     return str(row[0]) if row else ""
 
 
+def _finest_step(
+    connection: sqlite3.Connection, version: int, zone: str, method: str
+) -> int | None:
+    """The step of the first layer, wherever its factors are: a gap must not depend on the span."""
+    (step_s,) = connection.execute(
+        f"SELECT min(step_s) FROM grid_factor WHERE {VALID}"  # noqa: S608 - our own text
+        " AND zone = :zone AND method = :method",
+        {"version": version, "zone": zone, "method": method},
+    ).fetchone()
+    return None if step_s is None else int(step_s)
+
+
 def _country_rows(
     connection: sqlite3.Connection, version: int, zone: str, method: str, span: tuple[int, int]
 ) -> list[Row]:
@@ -266,15 +279,26 @@ def _country_rows(
 def _select(
     connection: sqlite3.Connection, where: str, version: int, span: tuple[int, int], **params: str
 ) -> list[Row]:
-    """Rows near the span (a mean needs its month); all of those of years, for the nearest one."""
+    """Rows near the span (a mean needs its month); of finer ones also the next on either side.
+
+    Rows of years are few and all taken. So what stands in for a gap does not depend on the span.
+    """
     month_s = 31 * 86_400
-    rows = connection.execute(
-        "SELECT step_s, origin, from_ts, until_ts, mg_per_kwh FROM grid_factor"  # noqa: S608
-        f" WHERE {VALID} AND {where} AND (step_s > 86400 OR (from_ts < :b AND until_ts > :a))"
-        " ORDER BY from_ts",
-        {"version": version, "a": span[0] - month_s, "b": span[1] + month_s, **params},
-    )
-    return [Row(step_s, _RANK.get(origin, 1), *row) for step_s, origin, *row in rows]
+    keys = {"version": version, "a": span[0] - month_s, "b": span[1] + month_s, **params}
+    found = [
+        row
+        for condition in (
+            "(step_s > 86400 OR (from_ts < :b AND until_ts > :a)) ORDER BY from_ts",
+            "step_s <= 86400 AND until_ts <= :a ORDER BY until_ts DESC LIMIT 1",
+            "step_s <= 86400 AND from_ts >= :b ORDER BY from_ts LIMIT 1",
+        )
+        for row in connection.execute(
+            "SELECT step_s, origin, from_ts, until_ts, mg_per_kwh FROM grid_factor"  # noqa: S608
+            f" WHERE {VALID} AND {where} AND {condition}",
+            keys,
+        )
+    ]
+    return [Row(step_s, _RANK.get(origin, 1), *row) for step_s, origin, *row in found]
 
 
 def _contracts(connection: sqlite3.Connection, version: int) -> tuple[Contract, ...]:

@@ -118,7 +118,7 @@ def publish(
     last = read_version(connection)
     version = (last.version if last else 0) + 1
     preferred = tuple(choice or (last[3:] if last else ("", "", "")))
-    spans = _changed_spans(connection, version)
+    spans = _changed_spans(connection, version, str(preferred[0]))
     if last and preferred != tuple(last[3:]):
         spans.append(_ALL_TIME)
     if last and not spans:
@@ -186,7 +186,13 @@ _FINER = """
                     AND o.method = n.method AND o.since_version < :version)"""
 
 
-def _changed_spans(connection: sqlite3.Connection, version: int) -> list[tuple[int, int]]:
+# Without a year's factor a gap takes the nearest hour's, however far that is.
+_YEARLY = "SELECT 1 FROM grid_factor WHERE until_version IS NULL AND zone = ? AND step_s > 86400"
+
+
+def _changed_spans(
+    connection: sqlite3.Connection, version: int, country: str
+) -> list[tuple[int, int]]:
     """The times whose operational carbon differs between a staged version and the one before."""
     spans = []
     for table, bounds in _CHANGED.items():
@@ -197,7 +203,9 @@ def _changed_spans(connection: sqlite3.Connection, version: int) -> list[tuple[i
         ).fetchone()
         if count:
             spans.append((from_ts, until_ts))
-    if connection.execute(_FINER, {"version": version}).fetchone():
+    is_finer = connection.execute(_FINER, {"version": version}).fetchone()
+    has_years = connection.execute(f"{_YEARLY} LIMIT 1", (country,)).fetchone()
+    if is_finer or (spans and country and not has_years):
         spans.append(_ALL_TIME)
     (changed,) = connection.execute(
         "SELECT count(*) FROM hardware_carbon WHERE since_version = ? OR until_version = ?",

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from datetime import date
 
 import pytest
@@ -11,7 +12,7 @@ import pytest
 from fairwatt.accounting.carbon.contracts import OPEN_END_TS, Bought, store_contracts
 from fairwatt.accounting.carbon.embodied import YEAR_S, Hardware, store_hardware
 from fairwatt.accounting.carbon.factors import Factor, FactorFile
-from fairwatt.accounting.carbon.grid_store import IMPORTED, add_factors, store_factors
+from fairwatt.accounting.carbon.grid_store import IMPORTED, add_factors, open_grid, store_factors
 from fairwatt.accounting.carbon.pue import set_pue, store_pue
 from fairwatt.accounting.carbon.restate import days_of, mark_every_day, restate, restatements
 from fairwatt.accounting.carbon.versions import current_version, store_choice
@@ -31,7 +32,7 @@ from fairwatt.accounting.settle import settle
 from fairwatt.accounting.store import data_version, open_store, transaction
 from fairwatt.core.catalogue import load_catalogue
 from fairwatt.core.errors import NotFoundError
-from tests.unit.accounting.samples import BERLIN, Node, sacct_run, share, whole
+from tests.unit.accounting.samples import BERLIN, UTC, Node, sacct_run, share, whole
 
 CATALOGUE = load_catalogue()
 DAYS = ("2025-03-30", "2025-03-31", "2025-04-01")  # the first one has 23 hours
@@ -284,3 +285,31 @@ def test_a_run_of_twenty_minutes_counts_in_its_quarters(db):
     tables = job_report(db.conn, EVERYTHING, "campus", 90)
     run = next(table for table in tables if table.name == "carbon").records()[0]
     assert (run["co2_mg"], run["g_per_kwh"]) == (262_500, "175")
+
+
+def test_what_stands_in_for_a_gap_does_not_depend_on_the_span(tmp_path):
+    """The same quarter under the same version, asked with its day, its month, or all time."""
+    db = open_store(tmp_path / "b.db")
+    begin = day_bounds("2025-01-01", UTC)[0]
+    with transaction(db) as connection:
+        store_factors(connection, hourly([100, 200, 300], begin + 100 * 86_400, 3), now_ts=1)
+        store_pue(connection, 1.0, 1)
+        add_factors(connection, hourly(50, begin + 200 * 86_400, 13), IMPORTED, "x", 2)
+    for day in (0, 50, 100, 105, 128, 150, 200, 220, 300):
+        ts = begin + day * 86_400 + 5 * 3600
+        spans = [(ts, ts + 900), (ts - 86_400, ts + 86_400), (begin, begin + 400 * 86_400)]
+        found = {open_grid(db.conn, "DE", span=span).factor_at(ts) for span in spans}
+        assert len(found) == 1, (day, found)
+    db.close()
+
+
+def test_a_finer_factor_anywhere_makes_a_year_of_the_same_method_a_substitute(db):
+    """Hours of the file's own method in August: for March its year then stands in."""
+    hours = hourly(100, day_bounds("2025-08-01", BERLIN)[0], 24)
+    rows = tuple(replace(row, zone="DEU") for row in hours.factors)
+    file = FactorFile("hours", "free", "lifecycle-average", 0, rows)
+    assert change(db, add_factors, file, IMPORTED, "x", 2)[1] == 3
+    version = current_version(db.conn)
+    assert carbon(db)[0]["qcd"]["fallback"] == 1
+    assert carbon(db, version)[0] == carbon(db)[0]
+    assert carbon(db, 1)[0]["qcd"]["fallback"] == 0
