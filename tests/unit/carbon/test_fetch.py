@@ -5,17 +5,28 @@ from __future__ import annotations
 
 import threading
 import time
+from dataclasses import replace
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fairwatt.accounting.carbon.factors import Factor, FactorFile
-from fairwatt.accounting.carbon.fetch import FetchTimer, fetch, fetch_recent, last_known_ts
+from fairwatt.accounting.carbon.factors import Factor, FactorFile, load_factors
+from fairwatt.accounting.carbon.fetch import (
+    FetchTimer,
+    fetch,
+    fetch_recent,
+    fetch_timer,
+    last_known_ts,
+)
 from fairwatt.accounting.carbon.grid_store import IMPORTED, add_factors, open_grid, stage_factors
 from fairwatt.accounting.carbon.pue import store_pue
+from fairwatt.accounting.carbon.site import CarbonSite
+from fairwatt.accounting.carbon.sources.uk import UkSource
 from fairwatt.accounting.carbon.versions import current_version, store_choice
+from fairwatt.accounting.checks import checks
 from fairwatt.accounting.store import open_store, transaction
+from fairwatt.core.config import load
 from fairwatt.core.errors import SourceError
 
 DAY_S = 86_400
@@ -200,3 +211,52 @@ def test_imports_in_any_order_leave_no_overlap_and_twice_is_once(tmp_path_factor
     ).fetchall()
     db.close()
     assert {row[:3]: row[3] for row in found} == expected
+
+
+def test_the_collectors_timer_brings_factors_and_wakes_the_rounds(tmp_path):
+    """Its own connection, the lock free while the service is asked, news told once."""
+    open_store(tmp_path / "a.db").close()
+    lock, news, told = threading.Lock(), threading.Event(), []
+
+    class Watched(Service):
+        def fetch(self, from_ts, until_ts):
+            told.append(lock.locked())
+            return super().fetch(from_ts, until_ts)
+
+    site = CarbonSite("DEU", load_factors(), 1.3, source=Watched(), fetch_s=3600.0)
+    timer = fetch_timer(tmp_path / "a.db", site, lock, news.set)
+    timer.start()
+    assert news.wait(10)
+    timer.stop()
+    assert told
+    assert not any(told)
+    db = open_store(tmp_path / "a.db")
+    assert last_known_ts(db.conn, site.source) > time.time() - 2 * HOUR_S
+    db.close()
+
+
+def test_without_a_service_the_collector_asks_nobody(tmp_path):
+    site = CarbonSite("DEU", load_factors(), 1.3, fetch_s=3600.0)
+    assert site.interval_s == 0
+    timer = fetch_timer(tmp_path / "none.db", site, threading.Lock(), lambda: pytest.fail("news"))
+    timer.start()
+    timer.stop()
+    assert not (tmp_path / "none.db").exists()
+
+
+def test_doctor_tells_when_the_service_has_been_silent(tmp_path):
+    values = {"collector.database": str(tmp_path / "a.db"), "carbon.source": "uk",
+              "carbon.zone": "GBR"}  # fmt: skip
+    config = load(None)
+    config = replace(config, values={**config.values, **values})
+    (check,) = [check for check in checks if check.name == "accounting.factors"]
+    assert check.run(config) == []
+    db = open_store(tmp_path / "a.db")
+    assert "no factors of GB" in check.run(config)[0].problem
+    old, new = (int(time.time()) // 1800 * 1800 - days * DAY_S for days in (5, 1))
+    for ts, found in ((old, 1), (new, 0)):
+        file = FactorFile("s", "l", UkSource.method, 0, (Factor("GB", ts, ts + 1800, 1),))
+        with transaction(db) as connection:
+            add_factors(connection, file, "uk", "test", 0)
+        assert len(check.run(config)) == found
+    db.close()
