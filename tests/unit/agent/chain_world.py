@@ -38,7 +38,9 @@ LAYOUTS: dict[str, tuple[int, ...]] = {
     "GPU-124": (1, 2, 4),
     "GPU-34": (3, 4),
     "GPU-sevenths": (1,) * 7,
+    "GPU-old": (),
 }
+NO_COUNTER = "GPU-old"
 PLACES = tuple(
     f"MIG-{uuid}-{number}" if slices else uuid
     for uuid, slices in LAYOUTS.items()
@@ -61,11 +63,12 @@ def device(minor: int, uuid: str, slices: Sequence[int]) -> Device:
 
 @dataclass
 class Board:
-    """A device's counter in mJ and what it really used; `lost`: it does not answer."""
+    """A device's counter in mJ, its power, what it really used; `lost`: it does not answer."""
 
     device: Device
     counter_mj: int = 0
     used_mj: int = 0
+    power_mw: int = 0
     lost: bool = False
     forgot: bool = False
     """Some of what it used cannot be known: it was reset or lost, or the clock jumped."""
@@ -122,12 +125,7 @@ class Node:
 
     def look(self, util: int | None = None) -> Observation:
         """Return what a visit sees; `util`: of every second place, in thousandths."""
-        samples = tuple(
-            Sample(uuid, self.now_ms, fault="GPU is lost")
-            if board.lost
-            else Sample(uuid, self.now_ms, energy_mj=board.counter_mj)
-            for uuid, board in self.boards.items()
-        )
+        samples = tuple(self._sample(uuid, board) for uuid, board in self.boards.items())
         utils: dict[str, dict[str, int]] = {}
         if util is not None:
             for uuid, board in self.boards.items():
@@ -135,11 +133,19 @@ class Node:
                 utils[uuid] = {place: util * (n % 3) // 2 for n, place in enumerate(places)}
         return Observation(tuple(board.device for board in self.boards.values()), samples, utils)
 
+    def _sample(self, uuid: str, board: Board) -> Sample:
+        if board.lost:
+            return Sample(uuid, self.now_ms, fault="GPU is lost")
+        if uuid == NO_COUNTER:
+            return Sample(uuid, self.now_ms, power_mw=board.power_mw)
+        return Sample(uuid, self.now_ms, energy_mj=board.counter_mj)
+
     def pass_time(self, ms: int, power_mw: int) -> None:
         """Let time pass; each board draws another multiple of the power."""
         self.now_ms += ms
         for number, board in enumerate(self.boards.values()):
             drawn_mj = ms * power_mw * (number + 1) // len(self.boards) // 1000
+            board.power_mw = power_mw * (number + 1) // len(self.boards)
             board.counter_mj += drawn_mj
             board.used_mj += drawn_mj
 

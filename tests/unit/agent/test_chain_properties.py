@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Agent, ledger and store under random histories: every millijoule has one owner or is unknown.
 
-Whole boards, a board in shards and MPS, three MIG layouts; jobs, resets, driver reloads, lost
-devices, dead agents, reboots, hooks that could not read, clocks that jump.
+Whole boards with and without a counter, one in shards and MPS, three MIG layouts; jobs,
+resets, driver reloads, lost devices, dead agents, reboots, hooks that could not read, clocks that
+jump.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from hypothesis import strategies as st
 from fairwatt.accounting.reports.job import job_report
 from fairwatt.accounting.reports.scope import Role, Scope
 from fairwatt.core.events import Flag, RunEnded, RunStarted, WindowClosed
-from tests.unit.agent.chain_world import PLACES, SHARDS, Node, in_store
+from tests.unit.agent.chain_world import NO_COUNTER, PLACES, SHARDS, Node, in_store
 
 HOUR_MS = 3_600_000
 numbers = st.integers(0, 2**20)
@@ -180,6 +181,9 @@ def check_windows(node: Node, events) -> None:
             assert one.t1_ms == other.t0_ms
         for window in windows[uuid]:
             check_window(window)
+        if uuid == NO_COUNTER:
+            assert all(w.flags & Flag.INTEGRATED or w.measured_mj is None for w in windows[uuid])
+            continue
         measured = sum(w.measured_mj or 0 for w in windows[uuid])
         assert measured <= board.used_mj
         if not board.forgot:

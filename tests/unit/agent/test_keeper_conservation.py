@@ -68,3 +68,45 @@ def _do(bench: Bench, what: str, a: int, b: int) -> int:
     else:
         bench.hook(what, a, f"MIG-{b}")
     return 0
+
+
+plain = st.lists(
+    st.one_of(
+        st.tuples(st.just("time"), st.integers(2, 400_000), st.integers(0, 400_000)),
+        st.tuples(st.sampled_from(["prolog", "epilog"]), st.integers(1, 3), st.just(0)),
+        st.tuples(st.just("sample"), st.just(0), st.just(0)),
+    ),
+    max_size=20,
+)
+
+
+@settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@given(plain, st.data())
+def test_windows_may_be_cut_anywhere(tmp_path_factory, steps, data) -> None:
+    """A board that one job at a time holds: cuts between move no millijoule between jobs."""
+    cuts = data.draw(st.lists(st.booleans(), min_size=len(steps), max_size=len(steps)))
+    sums = []
+    for wanted in ([False] * len(steps), cuts):
+        bench = Bench(tmp_path_factory.mktemp("bench"), board("GPU-1"))
+        bench.start()
+        for (what, a, b), is_cut in zip(steps, wanted, strict=True):
+            if what in ("prolog", "epilog"):
+                bench.pass_time(1, 90_000)
+                bench.hook(what, a)
+            elif what == "sample":
+                bench.keeper.sample(bench.look({"": 300}))
+            else:
+                _two_halves(bench, a, b, is_cut)
+        bench.pass_time(1, 0)
+        bench.keeper.border(bench.look(), bench.now_ms)
+        sums.append([bench.job_mj(job_id) for job_id in (1, 2, 3)])
+        bench.crash()
+    assert sums[0] == sums[1]
+
+
+def _two_halves(bench: Bench, ms: int, power_mw: int, is_cut: bool) -> None:
+    """Let the time pass in two steps, whose powers differ, with a cut between them or without."""
+    bench.pass_time(ms // 2, power_mw)
+    if is_cut:
+        bench.keeper.border(bench.look(), bench.now_ms)
+    bench.pass_time(ms - ms // 2, power_mw // 3)

@@ -7,9 +7,11 @@ import tomllib
 
 import pytest
 
+from fairwatt.accounting.render import as_text
+from fairwatt.accounting.reports.job import job_report
+from fairwatt.accounting.reports.scope import scope_of
 from fairwatt.accounting.reports.uncertainty import DATA, band, method_line, percent_of
-
-KWH = 3_600_000_000
+from tests.unit.reports.tiny import CLUSTER, KWH, add_run
 
 
 def test_the_band_is_the_sensors_error_both_ways():
@@ -44,6 +46,18 @@ def test_what_has_no_figure_gets_no_band(method):
 
 def test_an_unknown_energy_has_no_band():
     assert method_line("counter", None) == "GPU energy counter"
+
+
+def test_the_job_report_and_its_text_say_it(store):
+    run_id = add_run(store, alloc_tres="gres/gpu=1")
+    store.execute(
+        "INSERT INTO run_energy (run_id, device_uuid, node, model, idle_mj, active_mj,"
+        " util_permille, measured_s, flags, method)"
+        " VALUES (?, 'GPU-1', 'n1', 'm', ?, ?, 500, 100, 0, 'counter')",
+        (run_id, KWH, KWH),
+    )
+    tables = job_report(store.conn, scope_of(store.conn, "ann"), CLUSTER, 7)
+    assert "good to ± 5 %: 1.90 kWh to 2.10 kWh" in as_text(tables)
 
 
 def test_no_sensor_is_claimed_to_be_good_to_one_percent_and_each_has_its_source():
