@@ -42,10 +42,19 @@ class HostUse:
 
 @dataclass(frozen=True, slots=True)
 class HostSpan:
-    """A stretch of a window; `runs` are the places of those present in the list of uses."""
+    """A stretch of a window; `runs` are the places in the list of uses of those that were there.
+
+    `present_ms` is for how long each of them was; empty: all the time.
+    """
 
     dt_ms: int
     runs: tuple[int, ...]
+    present_ms: tuple[int, ...] = ()
+
+    @property
+    def presence(self) -> dict[int, int]:
+        """Return for how many ms each run was there, by its place."""
+        return dict(zip(self.runs, self.present_ms or [self.dt_ms] * len(self.runs), strict=True))
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,11 +91,11 @@ def split_host(
 ) -> list[HostSplit]:
     """Split `delta_mj` ≥ 0 of one part over its owners and, if there are several, its spans.
 
-    Idle energy goes by what each run holds of `whole`, what nobody holds being unallocated;
-    active energy by what runs and system used in all spans together, and then by time. Where
-    any run's use is unknown, or nothing was used, it goes by what was held and for how long.
-    Shares come in the order of the runs' names, which also settles ties: the order of `uses`
-    plays no part.
+    Idle energy goes by what each run holds of `whole` and for how long, what nobody holds being
+    unallocated; active energy by what runs and system used in all spans together, and then by
+    time. Where any run's use is unknown, or nothing was used, it goes by what was held and for
+    how long. Shares come in the order of the runs' names, which also settles ties: the order of
+    `uses` plays no part.
 
     Args:
         delta_mj: measured energy.
@@ -113,8 +122,11 @@ def _in_order(
     """Return the uses by the names of their runs, and the spans with their places there."""
     order = sorted(range(len(uses)), key=lambda at: (uses[at].job_id, uses[at].run_start_ms))
     place_of = {old: new for new, old in enumerate(order)}
-    there = [tuple(sorted(place_of[place] for place in span.runs)) for span in spans]
-    moved = [HostSpan(span.dt_ms, runs) for span, runs in zip(spans, there, strict=True)]
+    moved = []
+    for span in spans:
+        there = sorted((place_of[place], ms) for place, ms in span.presence.items())
+        places, present_ms = tuple(p for p, _ in there), tuple(ms for _, ms in there)
+        moved.append(HostSpan(span.dt_ms, places, present_ms))
     return [uses[place] for place in order], moved
 
 
@@ -123,9 +135,8 @@ def _active(
 ) -> list[list[int]]:
     """Return each run's active energy by span, then the system's, then nobody's."""
     times = [span.dt_ms for span in spans]
-    present = [
-        [span.dt_ms if place in span.runs else 0 for span in spans] for place in range(len(uses))
-    ]
+    there = [span.presence for span in spans]
+    present = [[one.get(place, 0) for one in there] for place in range(len(uses))]
     *weights, nobody = _weights(uses, [sum(spent) for spent in present], system_used)
     amounts = split_largest_remainder(active_mj, [*weights, nobody])
     return [
@@ -148,8 +159,8 @@ def _weights(uses: Sequence[HostUse], present_ms: Sequence[int], system_used: in
 def _split(
     span: HostSpan, idle_mj: int, whole: int, uses: Sequence[HostUse], active: Sequence[int]
 ) -> HostSplit:
-    held = [uses[place].held for place in span.runs]
-    free = max(0, whole - sum(held))
+    held = [uses[place].held * ms for place, ms in span.presence.items()]
+    free = max(0, whole * span.dt_ms - sum(held))
     *idle, idle_free = split_largest_remainder(idle_mj, [*held, free if any(held) else 1])
     shares = tuple(
         Share(

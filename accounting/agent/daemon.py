@@ -183,11 +183,16 @@ class Daemon:
             self._meters.submit(source.read, partial(self._host.take_slow, source.name))
 
     def _cut_host(self, seen: Observation | None, border_ms: int | None = None) -> None:
-        if not self._host.measures:
-            return
-        if seen is not None:
-            self._host.note_gpus(self._keeper.devices, self._keeper.energies(seen))
+        self._note_gpus(seen)
         self._host.cut(border_ms)
+
+    def _host_changes(self, seen: Observation | None) -> None:
+        self._note_gpus(seen)
+        self._host.before_change()
+
+    def _note_gpus(self, seen: Observation | None) -> None:
+        if seen is not None and self._host.measures:
+            self._host.note_gpus(self._keeper.devices, self._keeper.energies(seen))
 
     def _plan_border(self) -> None:
         now_ms = time.time_ns() // 1_000_000
@@ -237,7 +242,7 @@ class Daemon:
         def answer_first(seen: Observation | None) -> None:
             job_id = job_id_of(request) or 0
             devices = self._keeper.devices_of(job_id)
-            self._cut_host(seen)
+            self._host_changes(seen)
             durable = self._keeper.hook(request, seen)
             answered.append(devices | self._keeper.devices_of(job_id))
             # Not written: the hook had better leave its message in the inbox too.

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The agent's judgement on the host: readings of its parts become windows in the journal.
 
-All parts are cut together, whenever a job comes or goes and at every border. What the node draws
+All parts are cut together, when a job comes or goes and at every border. What the node draws
 beside CPUs, DRAM and GPUs is a part of its own, `rest`.
 """
 
@@ -36,6 +36,8 @@ from fairwatt.core.records import Device
 
 __all__ = ["HostKeeper"]
 
+MANY_RUNS = 8
+CROWDED_MS = 60_000
 SNAP_MS = 500
 """As for GPUs: a reading so soon after a border counts as taken at it."""
 
@@ -125,11 +127,20 @@ class HostKeeper:
         if self.measures:
             self._look()
 
-    def cut(self, border_ms: int | None = None) -> None:
-        """Close the windows of all parts now: the runs in the journal are those that were there.
+    def before_change(self) -> None:
+        """Close the windows of all parts, as a run is about to be opened or closed.
 
-        Call it before a run is opened or closed. `border_ms` is the border that it is for.
+        Where many runs share the node, only once a minute: each window has a share of each run,
+        and a run counts for the time that it was there anyway.
         """
+        uses, many = self._journal.state.uses, len(self._journal.state.runs) > MANY_RUNS
+        if many and uses is not None and 0 <= self._clock_ms() - uses.t_ms < CROWDED_MS:
+            self.sample()
+        else:
+            self.cut()
+
+    def cut(self, border_ms: int | None = None) -> None:
+        """Close the windows of all parts now; `border_ms` is the border that it is for."""
         if not self.measures:
             return
         t_ms = self._look()
@@ -270,10 +281,9 @@ def _present(cuts: Sequence[Stretch]) -> list[Present]:
     """Return the runs of all stretches with the time each was there."""
     there: dict[tuple[int, int], Present] = {}
     for cut in cuts:
-        for run in cut.runs:
+        for run, ms in zip(cut.runs, cut.present_ms, strict=True):
             before = there.get((run.job_id, run.t_ms))
-            ms = cut.t1_ms - cut.t0_ms + (before.ms if before else 0)
-            there[run.job_id, run.t_ms] = Present(run, ms)
+            there[run.job_id, run.t_ms] = Present(run, ms + (before.ms if before else 0))
     return list(there.values())
 
 

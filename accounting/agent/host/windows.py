@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Turns what a part of the host used into closed windows of the ledger. Pure.
 
-Normally one window: the same runs were there all the time. After a gap it is cut where runs came
-or went and at full hours, flagged GAP.
+One window, in which some runs may have come or gone: each counts for the time that it was there. A
+stretch over a full hour, as after a gap, is cut there.
 """
 
 from __future__ import annotations
@@ -28,30 +28,32 @@ moments."""
 
 @dataclass(frozen=True, slots=True)
 class Stretch:
-    """Time in which the same runs were there."""
+    """A part of the time, with the runs that were there in it and for how many ms each."""
 
     t0_ms: int
     t1_ms: int
     runs: tuple[RunStarted, ...]
+    present_ms: tuple[int, ...]
 
 
 def stretches(
     runs: Sequence[RunStarted], ended: Sequence[EndedRun], t0_ms: int, t1_ms: int
 ) -> list[Stretch]:
-    """Cut [t0, t1) where runs came or went, and at full hours where that is not the only one."""
+    """Cut [t0, t1) at full hours, with the runs that were there in each piece."""
     t0_ms = max(t0_ms, t1_ms - LONGEST_GAP_MS)
     there = [(run, _snapped(run.t_ms, t0_ms, t1_ms), t1_ms) for run in runs]
     there += [
         (one.run, _snapped(one.run.t_ms, t0_ms, t1_ms), _snapped(one.until_ms, t0_ms, t1_ms))
         for one in ended
     ]
-    edges = {edge for _, from_ms, until_ms in there for edge in (from_ms, until_ms)}
-    edges |= set(range(t0_ms - t0_ms % HOUR_MS + HOUR_MS, t1_ms, HOUR_MS))
-    cuts = [t0_ms, *sorted(edge for edge in edges if t0_ms < edge < t1_ms), t1_ms]
-    return [
-        Stretch(a, b, tuple(run for run, begin, end in there if begin <= a and end >= b))
-        for a, b in pairwise(cuts)
-    ]
+    cuts = [t0_ms, *range(t0_ms - t0_ms % HOUR_MS + HOUR_MS, t1_ms, HOUR_MS), t1_ms]
+    return [_stretch(a, b, there) for a, b in pairwise(cuts)]
+
+
+def _stretch(t0_ms: int, t1_ms: int, there: Sequence[tuple[RunStarted, int, int]]) -> Stretch:
+    spent = [(run, min(t1_ms, end) - max(t0_ms, begin)) for run, begin, end in there]
+    present = [(run, ms) for run, ms in spent if ms > 0]
+    return Stretch(t0_ms, t1_ms, tuple(r for r, _ in present), tuple(ms for _, ms in present))
 
 
 def _snapped(edge_ms: int, t0_ms: int, t1_ms: int) -> int:
@@ -83,7 +85,11 @@ def closing(
     if known_uj is not None:
         places = {(use.job_id, use.run_start_ms): place for place, use in enumerate(uses)}
         spans = [
-            HostSpan(cut.t1_ms - cut.t0_ms, tuple(places[r.job_id, r.t_ms] for r in cut.runs))
+            HostSpan(
+                cut.t1_ms - cut.t0_ms,
+                tuple(places[run.job_id, run.t_ms] for run in cut.runs),
+                cut.present_ms,
+            )
             for cut in cuts
         ]
         splits = split_host(known_uj // 1000, idle_mw, whole, spans, uses, system_used)
@@ -124,7 +130,7 @@ def reboot_windows(
         )
         event = None
         if start.t_ms > mark.t_ms:
-            cut = Stretch(mark.t_ms, start.t_ms, ())
+            cut = Stretch(mark.t_ms, start.t_ms, (), ())
             flags = Flag.RESET | Flag.GAP
             event = _window(origin, mark.device, kind, cut, None, mark.method, flags)
         entries.append(Entry(event=event, host=start))

@@ -209,7 +209,10 @@ def test_an_agent_that_was_killed_has_the_cpu_time_and_energy_of_the_gap(bench):
 
 
 def test_a_run_that_ended_while_the_agent_was_away_gets_its_time(bench):
-    """20 s of 100 W: job 7 for the first 5 s alone, then nobody; idle 40 W by its 6 of 8 cores."""
+    """20 s of 100 W, job 7 for the first 5 s: of 800 J idle its 6 of 8 cores for 5 s are 150 J.
+
+    What was active is all its own.
+    """
     bench.begin(7, 12)
     bench.tree.job("job_7", cpus="0-5")
     bench.keeper.sample()
@@ -219,14 +222,52 @@ def test_a_run_that_ended_while_the_agent_was_away_gets_its_time(bench):
     bench.tree.end("job_7")
     ended_ms = bench.now_ms + 5_000
     bench.wait(20_000)
-    bench.journal = None
     _restart_with_end(bench, 7, ended_ms)
+    assert bench.parts("cpu0") == [(2_000_000, {7: (150_000, 1_200_000)}, (650_000, 0), 0)]
+    assert bench.windows("cpu0")[0].flags & Flag.GAP
+
+
+def test_a_gap_is_cut_at_full_hours(bench):
+    """So long without a look the counter may have passed its end: unknown, and it says so."""
+    bench.crash()
+    bench.wait(9_000_000)
+    bench.start()
     windows = bench.windows("cpu0")
-    assert [(w.t1_ms - w.t0_ms, len(w.shares)) for w in windows] == [(5_000, 1), (15_000, 0)]
-    assert sum(w.measured_mj for w in windows) == 2_000_000
-    (share,) = windows[0].shares
-    assert share.active_mj == 1_200_000
-    assert all(w.flags & Flag.GAP for w in windows)
+    assert [(w.t0_ms - NOON_MS, w.t1_ms - NOON_MS) for w in windows] == [
+        (0, 3_600_000), (3_600_000, 7_200_000), (7_200_000, 9_000_000),
+    ]  # fmt: skip
+    assert {w.measured_mj for w in windows} == {None}
+    assert all(w.flags & Flag.AMBIGUOUS for w in windows)
+
+
+def test_a_crowded_node_is_cut_once_a_minute_and_each_run_has_its_time(bench):
+    """Ten runs of one core each; the eleventh comes 10 s and goes 20 s after a cut.
+
+    In 60 s at 40 W idle a core is 300 J for all the time, and 50 J for 10 s.
+    """
+    for job_id in range(1, 11):
+        bench.begin(job_id, 1)
+        bench.tree.job(f"job_{job_id}", cpus="7" if job_id == 10 else "15")
+    bench.wait(1_000)
+    bench.cut()
+    before = len(bench.windows("cpu0"))
+    bench.wait(10_000)
+    bench.keeper.before_change()
+    bench.tell(11, 1)
+    bench.tree.job("job_11", cpus="6")
+    bench.wait(10_000)
+    bench.tree.compute("job_11", 6_000_000)
+    bench.keeper.before_change()
+    bench.tree.end("job_11")
+    bench.told_end(11, bench.now_ms)
+    assert len(bench.windows("cpu0")) == before
+    bench.wait(40_000)
+    bench.tree.use("cpu0", 2_400_000_000 + 7_000_000)
+    bench.keeper.before_change()
+    (window,) = bench.windows("cpu0")[before:]
+    shares = {s.job_id: (s.idle_mj, s.active_mj) for s in window.shares}
+    assert (shares[10], shares[11]) == ((300_000, 0), (50_000, 7_000))
+    assert window.flags == 0
 
 
 def _restart_with_end(bench: HostBench, job_id: int, t_ms: int) -> None:
