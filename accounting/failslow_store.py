@@ -29,7 +29,11 @@ LONGEST_WAIT_MS = 6 * HOUR_MS
 
 
 def judge_pace(
-    connection: sqlite3.Connection, run_id: int, node_runs: Sequence[NodeRun], from_ms: int
+    connection: sqlite3.Connection,
+    run_id: int,
+    node_runs: Sequence[NodeRun],
+    from_ms: int,
+    sources: WindowSources,
 ) -> None:
     """Write run_pace and rank_pace of one run anew where windows since `from_ms` may change them.
 
@@ -43,14 +47,13 @@ def judge_pace(
     if known == (until_ms,) and from_ms >= until_ms:
         return
     begin_ms = min((start_ms for _, _, start_ms in node_runs), default=until_ms)
-    with WindowSources(connection) as sources:
-        if sources.are_dropped(begin_ms, until_ms):
-            return  # Its windows are gone for good: what was judged stays.
-        pieces = [
-            Piece(*row)
-            for one in node_runs
-            for row in sources.rows(begin_ms, until_ms, partial(_pieces, one, until_ms))
-        ]
+    if sources.are_dropped(begin_ms, until_ms):
+        return  # Its windows are gone for good: what was judged stays.
+    pieces = [
+        Piece(*row)
+        for one in node_runs
+        for row in sources.rows(begin_ms, until_ms, partial(_pieces, one, until_ms))
+    ]
     _write_pace(connection, run_id, node_runs, pieces)
     connection.execute("INSERT OR REPLACE INTO pace_judged VALUES (?, ?)", (run_id, until_ms))
 

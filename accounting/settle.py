@@ -22,6 +22,7 @@ from fairwatt.accounting.pieces import NodeRun
 from fairwatt.accounting.runs import mark_days
 from fairwatt.accounting.settle_host import HOST_UNKNOWN, write_host_hours
 from fairwatt.accounting.store import transaction
+from fairwatt.accounting.windows import WindowSources
 
 __all__ = ["EDGE_S", "best_run", "settle"]
 
@@ -96,8 +97,9 @@ def _settle_batch(
     for news in batch:
         for run_id, from_ms in _join(connection, news, cluster):
             runs[run_id] = min(from_ms, runs.get(run_id, from_ms))
-    for run_id, from_ms in sorted(runs.items()):
-        _recompute(connection, run_id, from_ms, zone)
+    with WindowSources(connection) as sources:
+        for run_id, from_ms in sorted(runs.items()):
+            _recompute(connection, run_id, from_ms, zone, sources)
     connection.executemany(
         "DELETE FROM unsettled WHERE node = ? AND job_id = ? AND start_ms = ?",
         [news.node_run for news in batch],
@@ -176,7 +178,13 @@ def _find_run(
     return exact[0] if exact else best_run([row[:4] for row in rows], start_ms / 1000, restart_cnt)
 
 
-def _recompute(connection: sqlite3.Connection, run_id: int, from_ms: int, zone: ZoneInfo) -> None:
+def _recompute(
+    connection: sqlite3.Connection,
+    run_id: int,
+    from_ms: int,
+    zone: ZoneInfo,
+    sources: WindowSources,
+) -> None:
     """Write run_energy of one run anew, and its run_hour since `from_ms`; mark changed days."""
     node_runs: list[NodeRun] = connection.execute(
         "SELECT node, job_id, start_ms FROM node_run WHERE run_id = ?", (run_id,)
@@ -185,7 +193,7 @@ def _recompute(connection: sqlite3.Connection, run_id: int, from_ms: int, zone: 
     from_ts = hour_floor(from_ms // 1000, zone) if from_ms else EVER_TS
     _write_hours(connection, run_id, node_runs, from_ts, zone)
     write_host_hours(connection, run_id, node_runs, from_ts, zone)
-    judge_pace(connection, run_id, node_runs, from_ms)
+    judge_pace(connection, run_id, node_runs, from_ms, sources)
 
 
 def _write_energy(
