@@ -28,7 +28,7 @@ from fairwatt.accounting.agent.host.windows import (
     stretches,
 )
 from fairwatt.accounting.agent.journal import Journal
-from fairwatt.accounting.agent.records import Entry, HostMark, Origin
+from fairwatt.accounting.agent.records import Entry, HostMark, Origin, UseMark
 from fairwatt.accounting.ledger_host import ALL_IDLE
 from fairwatt.core.clock import now_ms
 from fairwatt.core.events import DeviceKind, Flag
@@ -107,6 +107,8 @@ class HostKeeper:
         old = [mark for mark in known if mark.boot_id != self._origin.boot_id]
         kinds = [kind_of(_part_of(mark.device)) for mark in old]
         self._append(reboot_windows(old, self._origin, boot_ms, kinds))
+        if old:
+            self._append([Entry(uses=UseMark(t_ms=boot_ms, all_jobs_us=0, system_us=0))])
         for mark in known:
             mark = self._journal.state.host[mark.device]
             part = _part_of(mark.device)

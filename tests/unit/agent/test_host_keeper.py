@@ -193,6 +193,20 @@ def test_a_reboot_counts_what_was_used_since_and_flags_the_hole(bench):
     assert (after.measured_mj, after.flags) == (50_000, Flag.GAP)
 
 
+def test_after_a_reboot_the_groups_begin_at_nothing_too(bench):
+    """20 W above idle for 10 s since the boot, all of it by services: 200 J are the system's."""
+    bench.tree.serve(500_000_000)
+    bench.wait(1_000)
+    bench.cut()
+    bench.crash()
+    bench.tree.set_energy("cpu0", 600_000_000)
+    (bench.tree.cgroup / "system.slice" / "cpu.stat").write_text("usage_usec 5000000\n")
+    bench.boot_id, bench.boot_ms = "boot2", bench.now_ms + 30_000
+    bench.wait(40_000)
+    bench.start()
+    assert bench.parts("cpu0")[-1] == (600_000, {}, (400_000, 0), 200_000)
+
+
 def test_an_agent_that_was_killed_has_the_cpu_time_and_energy_of_the_gap(bench):
     run_two_jobs(bench)
     bench.cut()
