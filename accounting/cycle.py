@@ -103,8 +103,8 @@ def refresh(db: Database, site: Site, lock: AbstractContextManager[object] | Non
     Running jobs count until the last import: then they were known to run.
     """
     settle(db, site.cluster, site.zone, lock)
+    judge_runs(db, site.catalogue, site.limits, site.zone, lock)
     with lock or nullcontext():
-        judge_runs(db, site.catalogue, site.limits, site.zone)
         now_ts = last_import_ts(db.conn, site.cluster) or int(time.time())
         with transaction(db) as connection:
             mark_open_days(connection, site.zone, now_ts)

@@ -19,6 +19,7 @@ from sqlite_utils import Database
 
 from fairwatt.accounting.advice import Advice, Names, advise
 from fairwatt.accounting.offers import Held, Offers, read_offers
+from fairwatt.accounting.rollup import rolled_until
 from fairwatt.accounting.runs import mark_days
 from fairwatt.accounting.store import get_meta, set_meta, transaction
 from fairwatt.accounting.waste import Evidence, GpuUse, Limits, Verdict, judge
@@ -150,8 +151,9 @@ def _write(
         " AND start_ts IS NOT NULL",
         (json.dumps(changed),),
     ).fetchall():
-        # Of a run that goes on, the past days keep the class that it had then until it ends.
-        mark_days(connection, start_ts, (end_ts or start_ts) + 1, zone)
+        # A run that goes on counts in the rollups so far.
+        until_ts = max(start_ts, end_ts or rolled_until(connection) or 0)
+        mark_days(connection, start_ts, until_ts + 1, zone)
     connection.execute(
         "DELETE FROM unjudged WHERE run_id IN (SELECT value FROM json_each(?))", (wanted,)
     )

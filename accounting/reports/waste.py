@@ -21,6 +21,8 @@ from fairwatt.core.records import Table
 __all__ = ["class_table", "savings_table"]
 
 MOST_SAVINGS = 10
+LONGEST_S = 120 * 86_400
+"""Runs that were submitted so long before the period are not looked for: the index is by then."""
 
 _CLASSES = """
     SELECT t.class, SUM(t.runs_ended), SUM(t.gpu_milli_s), SUM(t.wasted_milli_s)
@@ -32,7 +34,8 @@ _SAVINGS = """
     SELECT t.run_id, t.cluster, t.job_id, t.name, w.class,
            t.gpu_milli * t.elapsed_s / 1000 * w.waste_permille AS wasted
     FROM run t JOIN run_waste w ON w.run_id = t.run_id
-    WHERE {scope} AND t.user = :user AND t.end_ts >= :a AND t.end_ts < :b
+    WHERE {scope} AND t.user = :user AND t.submit_ts >= :since AND t.submit_ts < :b
+      AND t.end_ts >= :a AND t.end_ts < :b
       AND w.waste_permille > 0 AND t.gpu_milli > 0
     ORDER BY wasted DESC, t.run_id LIMIT :limit"""
 _MEANINGS = {
@@ -120,6 +123,7 @@ def savings_table(
         "user": scope.user,
         "a": period.start_ts,
         "b": period.end_ts,
+        "since": period.start_ts - LONGEST_S,
         "limit": MOST_SAVINGS,
     }
     found = select(db, scope, _SAVINGS, params)

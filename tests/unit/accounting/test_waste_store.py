@@ -8,7 +8,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from fairwatt.accounting.ingest import ingest
-from fairwatt.accounting.rollup import rollup
+from fairwatt.accounting.rollup import mark_open_days, rollup
 from fairwatt.accounting.runs import upsert_runs
 from fairwatt.accounting.settle import settle
 from fairwatt.accounting.store import transaction
@@ -121,6 +121,32 @@ def test_other_limits_judge_all_runs_anew(db):
     assert waste(db) == []
     assert refresh(db, Limits(idle_permille=80)) == 1
     assert [row[3] for row in waste(db)] == ["idle"]
+
+
+def test_a_run_that_goes_on_and_gets_another_class_gets_it_on_all_its_days(db):
+    """Idle for two days, at work on the third: then it is idle no more, on no day."""
+    day_ms, node = 24 * HOUR_MS, Node()
+    going = {"End": "Unknown", "State": "RUNNING", "Start": "10800", "TotalCPU": "00:00:00"}
+    put(db, hour_run(**{**going, "ElapsedRaw": "162000"}))
+    start = 3 * HOUR_MS
+    ingest(db, [
+        node.up("GPU-a"), node.start(7, start, whole("GPU-a")),
+        node.window("GPU-a", start, 2 * day_ms, share(7, start, 1, 1, 10)),
+    ])  # fmt: skip
+
+    def until(now_ts):
+        settle(db, "campus", UTC)
+        judge_runs(db, CATALOGUE, Limits(), UTC)
+        with transaction(db) as connection:
+            mark_open_days(connection, UTC, now_ts)
+        rollup(db, "campus", UTC, "DEU", now_ts)
+        return [row[3] for row in waste(db)]
+
+    assert until(2 * 86_400 - 1) == ["idle", "idle"]
+    put(db, hour_run(**{**going, "ElapsedRaw": "248400"}))
+    # (10 * 45 h + 1000 * 24 h) / 69 h = 354 thousandths
+    ingest(db, [node.window("GPU-a", 2 * day_ms, 3 * day_ms, share(7, start, 1, 1, 1000))])
+    assert until(3 * 86_400 - 1) == []
 
 
 def test_memory_from_slurm_is_evidence(db):
