@@ -124,14 +124,14 @@ def test_other_limits_judge_all_runs_anew(db):
 
 
 def test_a_run_that_goes_on_and_gets_another_class_gets_it_on_all_its_days(db):
-    """Idle for two days, at work on the third: then it is idle no more, on no day."""
+    """Idle for three days, at work on the fourth: then it is idle no more, on no day."""
     day_ms, node = 24 * HOUR_MS, Node()
     going = {"End": "Unknown", "State": "RUNNING", "Start": "10800", "TotalCPU": "00:00:00"}
-    put(db, hour_run(**{**going, "ElapsedRaw": "162000"}))
+    put(db, hour_run(**{**going, "ElapsedRaw": "248400"}))
     start = 3 * HOUR_MS
     ingest(db, [
         node.up("GPU-a"), node.start(7, start, whole("GPU-a")),
-        node.window("GPU-a", start, 2 * day_ms, share(7, start, 1, 1, 10)),
+        node.window("GPU-a", start, 3 * day_ms, share(7, start, 1, 1, 10)),
     ])  # fmt: skip
 
     def until(now_ts):
@@ -142,11 +142,11 @@ def test_a_run_that_goes_on_and_gets_another_class_gets_it_on_all_its_days(db):
         rollup(db, "campus", UTC, "DEU", now_ts)
         return [row[3] for row in waste(db)]
 
-    assert until(2 * 86_400 - 1) == ["idle", "idle"]
-    put(db, hour_run(**{**going, "ElapsedRaw": "248400"}))
-    # (10 * 45 h + 1000 * 24 h) / 69 h = 354 thousandths
-    ingest(db, [node.window("GPU-a", 2 * day_ms, 3 * day_ms, share(7, start, 1, 1, 1000))])
-    assert until(3 * 86_400 - 1) == []
+    assert until(3 * 86_400 - 1) == ["idle", "idle", "idle"]
+    put(db, hour_run(**{**going, "ElapsedRaw": "334800"}))
+    # (10 * 69 h + 1000 * 24 h) / 93 h = 265 thousandths
+    ingest(db, [node.window("GPU-a", 3 * day_ms, 4 * day_ms, share(7, start, 1, 1, 1000))])
+    assert until(4 * 86_400 - 1) == []
 
 
 def test_memory_from_slurm_is_evidence(db):
