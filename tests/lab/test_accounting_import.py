@@ -164,3 +164,25 @@ def test_a_job_can_be_asked_for_by_its_number(cluster):
     runs, rejected = SlurmDb(str(cluster.paths.slurm_conf)).by_id([job_id])
     assert rejected == []
     assert [(row.job_id, row.state) for row in runs] == [(job_id, "COMPLETED")]
+
+
+def test_the_memory_of_a_job_s_steps_reaches_the_store(cluster):
+    """300 MiB held until Slurm looked: sacct tells it of the step, the store of the run."""
+    hold = "import time; held = b'x' * (300 << 20); time.sleep(12)"
+    job_id = cluster.sbatch([], f'python3 -c "{hold}"').job_id
+    stored(cluster, job_id)
+
+    def peak():
+        rows = query(
+            cluster,
+            "SELECT m.peak_mib FROM run_memory m JOIN run r USING (run_id) WHERE r.job_id = ?",
+            job_id,
+        )
+        return rows[0][0] if rows else None
+
+    def detail():
+        fields = "JobIDRaw,Start,End,TRESUsageInTot"
+        told = cluster.run(["sacct", "--duplicates", "-P", f"--jobs={job_id}", f"-o{fields}"])
+        return f"{told.stdout}{cluster.log_text('collector')[-2000:]}"
+
+    assert 300 <= await_value(peak, what="its memory", timeout_s=60, detail=detail) < 600
