@@ -30,7 +30,7 @@ _COLUMNS = (
     column("given", "Given", "text", "What was allocated."),
     column("used", "Used", "text", "What was used of it."),
     column("used_share", "Used, part", "ratio", "Used over given."),
-    column("why", "Why unknown", "text", "Why the use is not known."),
+    column("why", "Why unknown", "text", "Why the use is not known; empty where it is."),
     column("unit", "Unit", "text", "Of the two amounts that follow."),
     column("given_amount", "Given, amount", "integer", "Given, times the run's time for GPUs and "
            "cores."),
@@ -98,7 +98,7 @@ def use_tables(
     ]  # fmt: skip
     if one.run.gpu_count == 0:
         del rows[1]
-    advice = (str(one.verdict.kind), one.words.evidence, one.words.advice, _wasted(run, one))
+    advice = (str(one.verdict.kind), one.words.evidence, one.words.advice or "", _wasted(run, one))
     return [
         _table("resources", "What you asked, got and used", _COLUMNS, rows, version),
         _table("advice", "Used well?", _ADVICE, [advice], version),
@@ -154,7 +154,7 @@ def _gpu_row(run: Mapping[str, Any], seen: Evidence, busy: float | None) -> tupl
     asked = decision.asked if decision and decision.asked else gpu_words(run["req_tres"])
     given = gpu_words(run["alloc_tres"])
     if given is None and asked is None:
-        return ("GPUs", "none", "none", "none", None, None, None, None, None)
+        return ("GPUs", "none", "none", "none", None, "", "milli-GPU-hours", 0, 0)
     hours = _milli_hours(run)
     return (
         "GPUs",
@@ -162,7 +162,7 @@ def _gpu_row(run: Mapping[str, Any], seen: Evidence, busy: float | None) -> tupl
         given or "none",
         UNKNOWN if busy is None else f"busy {busy:.0%} of the time".replace("%", " %"),
         busy,
-        _why_no_util(run, seen) if busy is None else None,
+        _why_no_util(run, seen) if busy is None else "",
         "milli-GPU-hours",
         hours,
         None if busy is None or hours is None else round(hours * busy),
@@ -185,12 +185,12 @@ def _why_no_util(run: Mapping[str, Any], seen: Evidence) -> str:
 def _gpu_memory_row(seen: Evidence) -> tuple[Any, ...]:
     whole, used = seen.gpu_mem_mib, seen.gpu_mem_max_mib
     given = UNKNOWN if whole is None else f"{whole / 1024:,.0f} GB each"
-    why = None
+    why = ""
     if used is None:
         why = "The node's agent did not read it." if seen.gpus else "No node measured this run."
     return (
         "GPU memory",
-        None,
+        "with the GPU",
         given,
         UNKNOWN if used is None else f"at most {used / 1024:,.1f} GB of one",
         None if used is None or not whole else min(1.0, used / whole),
@@ -212,7 +212,7 @@ def _cpu_row(run: Mapping[str, Any], seen: Evidence) -> tuple[Any, ...]:
         _shown(run["ncpus"]),
         UNKNOWN if used_s is None else f"{used_s / 3600:,.1f} core-hours",
         share,
-        _why_not_gathered(run) if used_s is None else None,
+        _why_not_gathered(run) if used_s is None else "",
         "core-seconds",
         held_s,
         used_s,
@@ -228,7 +228,7 @@ def _memory_row(run: Mapping[str, Any], seen: Evidence) -> tuple[Any, ...]:
         UNKNOWN if given is None else f"{given / 1024:,.1f} GiB",
         UNKNOWN if peak is None else f"at most {peak / 1024:,.1f} GiB",
         None if peak is None or not given else peak / given,
-        _why_not_gathered(run) if peak is None else None,
+        _why_not_gathered(run) if peak is None else "",
         "MiB",
         given,
         peak,
@@ -250,7 +250,7 @@ def _time_row(run: Mapping[str, Any]) -> tuple[Any, ...]:
         limit,
         duration_words(elapsed_s),
         elapsed_s / limit_s if limit_s and elapsed_s is not None else None,
-        "It has not started." if elapsed_s is None else None,
+        "It has not started." if elapsed_s is None else "",
         "seconds",
         limit_s,
         elapsed_s,

@@ -129,7 +129,7 @@ def savings_table(
     found = select(db, scope, _SAVINGS, params)
     judged = judged_runs(db, [row[0] for row in found], yardstick) if found else {}
     rows = [
-        (cluster, job_id, name, kind, hours(wasted), words.evidence, words.advice)
+        (cluster, job_id, name, kind, hours(wasted), words.evidence, words.advice or "")
         for run_id, cluster, job_id, name, kind, wasted in found
         for words in [judged[run_id].words]
     ]

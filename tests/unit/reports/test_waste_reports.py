@@ -68,7 +68,7 @@ class TestJob:
             "Time": (7200, 3600),
         }
         assert rows["Memory"]["used_share"] == pytest.approx(0.25)
-        assert all(row["why"] is None for row in rows.values())
+        assert all(row["why"] == "" for row in rows.values())
 
     def test_unknown_has_its_reason(self, store):
         """E33: no reading of the GPU's memory is unknown with its reason, never 0."""
@@ -84,7 +84,7 @@ class TestJob:
         }
         assert named(job_report(store.conn, ADMIN, CLUSTER, 7), "advice").records() == [
             {"class": "unknown", "evidence": "How busy its GPUs were is not known.",
-             "advice": None, "wasted_hours": None}
+             "advice": "", "wasted_hours": None}
         ]  # fmt: skip
 
     def test_gpu_time_in_three_units(self, store):
