@@ -34,7 +34,7 @@ WHOLE = 1000
 
 
 class Waste(enum.StrEnum):
-    """The classes, the strongest claim first; `over-requested` is told of GPUs before others."""
+    """The classes of runs."""
 
     MEMORY = "memory-bound"
     IDLE = "idle"
@@ -54,10 +54,10 @@ class Rule(enum.Enum):
     GPU_MEMORY_FULL = Waste.MEMORY, "GPU memory full at the failure"
     GPUS_IDLE = Waste.IDLE, "GPUs idle"
     GPUS_UNUSED = Waste.OVER, "some GPUs never used"
-    SMALLER_GPU = Waste.OVER, "a smaller GPU does"
     SLOW_GPU = Waste.STRAGGLER, "a slow GPU"
     STATE_ON_HOST = Waste.OFFLOAD, "state kept in host memory"
     CPUS_FULL = Waste.INPUT, "CPUs full, GPUs waiting"
+    SMALLER_GPU = Waste.OVER, "a smaller GPU does"
     GPUS_WAIT = Waste.COMMUNICATION, "GPUs busy at little power"
     HOST_FULL = Waste.MEMORY, "memory nearly full"
     WORKED = Waste.HEALTHY, "worked"
@@ -387,10 +387,10 @@ _RULES: tuple[tuple[Rule, Callable[[Evidence, Limits], bool]], ...] = (
     (Rule.GPU_MEMORY_FULL, _gpu_memory_full),
     (Rule.GPUS_IDLE, _gpus_idle),
     (Rule.GPUS_UNUSED, _gpus_unused),
-    (Rule.SMALLER_GPU, _smaller_gpu),
     (Rule.SLOW_GPU, _slow_gpu),
     (Rule.STATE_ON_HOST, _state_on_host),
     (Rule.CPUS_FULL, _cpus_full),
+    (Rule.SMALLER_GPU, _smaller_gpu),
     (Rule.GPUS_WAIT, _gpus_wait),
     (Rule.HOST_FULL, _host_full),
     (Rule.WORKED, _worked),
