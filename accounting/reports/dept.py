@@ -12,7 +12,7 @@ import sqlite3
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import date, timedelta
-from typing import Any, Literal
+from typing import Any
 
 from fairwatt.accounting.reports.carbon_basis import CarbonAsk
 from fairwatt.accounting.reports.columns import (
@@ -29,9 +29,7 @@ from fairwatt.accounting.reports.dept_carbon import WHOLE, carbon_table, energy_
 from fairwatt.accounting.reports.fairness import share_deviation
 from fairwatt.accounting.reports.idle import (
     IdlePolicy,
-    by_policy,
-    moved_by,
-    moved_series,
+    PolicyView,
     owner_table,
     policies_table,
     policy_note,
@@ -55,7 +53,7 @@ from fairwatt.accounting.reports.usage import (
     usage_series,
 )
 from fairwatt.accounting.reports.waits import Waits, waits_by_group
-from fairwatt.accounting.reports.waste import class_table
+from fairwatt.accounting.reports.waste import class_table, split_table
 from fairwatt.accounting.reports.words import HEADLINES, dept_headlines, percent
 from fairwatt.accounting.store import data_version
 from fairwatt.core.records import Column, Table
@@ -140,7 +138,7 @@ def dept_report(
     series = functools.partial(
         usage_series, db, scope, cluster=cluster, accounts=groups, factors=ask.version
     )
-    own = _Moved(db, scope, cluster, groups, idle_policy)
+    own = PolicyView(db, scope, cluster, groups, idle_policy)
     by_account = by(period, "account")
     usage = own.by(by_account, period, "account")
     waits = waits_by_group(db, scope, cluster, dict.fromkeys(groups, ""), period)
@@ -169,7 +167,7 @@ def dept_report(
         summary,
         _headlines(facts, summary),
         _accounts(facts),
-        _waste(facts),
+        split_table(as_given, facts.version),
         class_table(db, scope, period, cluster, groups, whole, facts.version),
         _waits(facts),
         _gpu_types(facts, by_type),
@@ -179,44 +177,6 @@ def dept_report(
         _series(facts, daily, groups),
         _months(facts, monthly),
     ]
-
-
-@dataclass(frozen=True)
-class _Moved:
-    """Gives usages the idle parts of a policy."""
-
-    db: sqlite3.Connection
-    scope: Scope
-    cluster: str
-    accounts: Mapping[str, str]
-    policy: IdlePolicy
-
-    def by(
-        self, usage: dict[str, Usage], period: Period, key: Literal["account", "gpu_type"]
-    ) -> dict[str, Usage]:
-        """Of sums by account or type."""
-        moved = self._by(period, key) if self.policy == "active" else {}
-        return by_policy(usage, self.policy, moved)
-
-    def series(
-        self, usage: dict[tuple[str, str], Usage], period: Period, step: Literal["day", "month"]
-    ) -> dict[tuple[str, str], Usage]:
-        """Of sums by day or month, and account."""
-        moved: dict[tuple[str, str], int] = {}
-        if self.policy == "active":
-            moved = moved_series(
-                self.db, self.scope, period, step, cluster=self.cluster, accounts=self.accounts
-            )
-        return by_policy(usage, self.policy, moved)
-
-    def whole_mj(self, period: Period) -> int:
-        """What the policy active adds to all of them."""
-        return sum(self._by(period, "account").values())
-
-    def _by(self, period: Period, key: Literal["account", "gpu_type"]) -> dict[str, int]:
-        return moved_by(
-            self.db, self.scope, period, key, cluster=self.cluster, accounts=self.accounts
-        )
 
 
 def _summary(facts: _Facts, emitted: Table) -> Table:
@@ -307,30 +267,6 @@ def _deviation(rows: list[tuple[Any, ...]]) -> list[str]:
         "part of the hours was used on another account's entitlement. An account that asks for "
         "less than its share is not wronged by that."
     ]
-
-
-def _waste(facts: _Facts) -> Table:
-    columns = (
-        column("split", "Split", "text", "By what the hours are divided."),
-        column("part", "Part", "text", "The part; the parts of one split make the whole."),
-        FGE_HOURS,
-        column("share", "Share", "ratio", "Part of the full-GPU hours."),
-    )
-    use = total(facts.usage.values())
-    parts = (
-        ("utilisation", "busy", use.used_milli_s),
-        ("utilisation", "held but idle", use.util_known_milli_s - use.used_milli_s),
-        ("utilisation", "utilisation unknown", use.gpu_milli_s - use.util_known_milli_s),
-        ("outcome", "run failed or timed out", use.failed_milli_s),
-        ("outcome", "any other outcome", use.gpu_milli_s - use.failed_milli_s),
-    )
-    whole = use.gpu_milli_s
-    rows = [
-        (split, part, None if use.is_unsized else hours(amount), amount / whole if whole else None)
-        for split, part, amount in parts
-    ]
-    notes = ["Both splits divide the same hours: a failed run may have kept its GPU busy."]
-    return _table(facts, "waste", "How the hours were used", columns, rows, notes)
 
 
 def _waits(facts: _Facts) -> Table:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 import sqlite3
 from collections.abc import Hashable, Iterable, Mapping
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from datetime import timedelta
 from typing import Any, Literal, TypeVar
 
@@ -24,10 +24,10 @@ from fairwatt.core.records import Table
 
 __all__ = [
     "IdlePolicy",
+    "PolicyView",
     "by_policy",
     "moved_by",
     "moved_of_runs",
-    "moved_series",
     "owner_table",
     "policies_table",
     "policy_note",
@@ -178,7 +178,7 @@ def moved_by(
     return {str(name): moved_mj for name, moved_mj in rows}
 
 
-def moved_series(
+def _moved_series(
     db: sqlite3.Connection,
     scope: Scope,
     period: Period,
@@ -196,6 +196,44 @@ def moved_series(
     key = _KEYS.get(step, f"t.{step}")
     rows = _rows(db, scope, f"{key}, t.account", period, cluster, accounts, None)
     return {(step_, account): moved_mj for step_, account, moved_mj in rows}
+
+
+@dataclass(frozen=True)
+class PolicyView:
+    """Gives the usages of some accounts the idle parts of a policy."""
+
+    db: sqlite3.Connection
+    scope: Scope
+    cluster: str
+    accounts: Mapping[str, str]
+    policy: IdlePolicy
+
+    def by(
+        self, usage: dict[str, Usage], period: Period, key: Literal["account", "gpu_type"]
+    ) -> dict[str, Usage]:
+        """Return sums by account or type as the policy gives them."""
+        moved = self._by(period, key) if self.policy == "active" else {}
+        return by_policy(usage, self.policy, moved)
+
+    def series(
+        self, usage: dict[tuple[str, str], Usage], period: Period, step: Literal["day", "month"]
+    ) -> dict[tuple[str, str], Usage]:
+        """Return sums by (day or month, account) as the policy gives them."""
+        moved: dict[tuple[str, str], int] = {}
+        if self.policy == "active":
+            moved = _moved_series(
+                self.db, self.scope, period, step, cluster=self.cluster, accounts=self.accounts
+            )
+        return by_policy(usage, self.policy, moved)
+
+    def whole_mj(self, period: Period) -> int:
+        """Return what the policy active adds to all of them, in mJ."""
+        return sum(self._by(period, "account").values())
+
+    def _by(self, period: Period, key: Literal["account", "gpu_type"]) -> dict[str, int]:
+        return moved_by(
+            self.db, self.scope, period, key, cluster=self.cluster, accounts=self.accounts
+        )
 
 
 def moved_of_runs(db: sqlite3.Connection, run_ids: Iterable[int]) -> dict[tuple[int, str], int]:

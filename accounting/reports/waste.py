@@ -18,7 +18,7 @@ from fairwatt.accounting.reports.words import percent
 from fairwatt.accounting.waste import Waste
 from fairwatt.core.records import Table
 
-__all__ = ["class_table", "savings_table"]
+__all__ = ["class_table", "savings_table", "split_table"]
 
 MOST_SAVINGS = 10
 LONGEST_S = 120 * 86_400
@@ -98,6 +98,37 @@ def class_table(
             "Wasted is not the same as held but idle: runs that use their GPUs well pause too, "
             "and a run that fails for its memory loses busy hours.",
         ],
+    )
+
+
+def split_table(use: Usage, version: int) -> Table:
+    """Return what the hours were used for, by utilisation and by outcome."""
+    columns = (
+        column("split", "Split", "text", "By what the hours are divided."),
+        column("part", "Part", "text", "The part; the parts of one split make the whole."),
+        FGE_HOURS,
+        column("share", "Share", "ratio", "Part of the full-GPU hours."),
+    )
+    parts = (
+        ("utilisation", "busy", use.used_milli_s),
+        ("utilisation", "held but idle", use.util_known_milli_s - use.used_milli_s),
+        ("utilisation", "utilisation unknown", use.gpu_milli_s - use.util_known_milli_s),
+        ("outcome", "run failed or timed out", use.failed_milli_s),
+        ("outcome", "any other outcome", use.gpu_milli_s - use.failed_milli_s),
+    )
+    whole = use.gpu_milli_s
+    rows = [
+        (split, part, None if use.is_unsized else hours(amount), amount / whole if whole else None)
+        for split, part, amount in parts
+    ]
+    notes = ["Both splits divide the same hours: a failed run may have kept its GPU busy."]
+    return Table(
+        name="waste",
+        title="How the hours were used",
+        columns=columns,
+        rows=rows,
+        data_version=version,
+        notes=notes,
     )
 
 
