@@ -56,6 +56,6 @@ def test_wheel_holds_every_file_of_the_rooms(wheel):
 def test_entry_points_name_real_objects():
     from importlib.metadata import entry_points
 
-    for group in ("fairwatt.commands", "fairwatt.checks"):
+    for group in ("fairwatt.commands", "fairwatt.checks", "fairwatt.host_sources"):
         for entry in entry_points(group=group):
             assert entry.load() is not None, entry
