@@ -47,9 +47,7 @@ def backup(dest: Path | None, json_: bool) -> None:
         raise ConfigError(
             "no folder for backups", place="store.backup_dir", remedy="set it, or name a folder"
         )
-    done = back_up(
-        _file(config), folder, keep_days=keeping.backup_keep_days, now_ts=time.time()
-    )
+    done = back_up(_file(config), folder, keep_days=keeping.backup_keep_days, now_ts=time.time())
     result = {
         "file": str(done.path),
         "bytes": done.size,

@@ -56,9 +56,7 @@ METRICS: tuple[Metric, ...] = (
     Metric("collector_busy", "counter", "Bodies asked to come again because the inbox was full."),
     Metric("collector_inbox_bodies", "gauge", "Bodies being worked on now."),
     Metric("collector_inbox_bytes", "gauge", "Their bytes."),
-    Metric(
-        "collector_last_delivery_timestamp_seconds", "gauge", "When a body was last written."
-    ),
+    Metric("collector_last_delivery_timestamp_seconds", "gauge", "When a body was last written."),
     Metric("collector_nodes", "gauge", "Nodes that have delivered since the collector began."),
     Metric(
         "collector_silent_nodes", "gauge", "Those of them that have not for a quarter of an hour."
@@ -85,9 +83,7 @@ METRICS: tuple[Metric, ...] = (
     Metric("agent_jobs", "gauge", "Jobs that run on the node as far as the agent knows."),
     Metric("agent_spool_bytes", "gauge", "What the journal takes on disk."),
     Metric("agent_undelivered_events", "gauge", "Events that the collector has not confirmed."),
-    Metric(
-        "agent_thinned_windows", "counter", "Windows merged away for want of room."
-    ),
+    Metric("agent_thinned_windows", "counter", "Windows merged away for want of room."),
     Metric("agent_on_disk", "gauge", "1: all is on disk; 0: the disk refuses it."),
     Metric("agent_delivery_healthy", "gauge", "1: the last delivery went well; 0: it did not."),
     Metric(

@@ -559,9 +559,7 @@ SETTINGS: tuple[Setting, ...] = (
         85,
         "Cores that are busy for so much of the time are what GPUs wait for.",
     ),
-    Setting(
-        "waste.low_percent", int, 10, "Cores or time used for less were asked far above use."
-    ),
+    Setting("waste.low_percent", int, 10, "Cores or time used for less were asked far above use."),
     Setting("waste.low_memory_percent", int, 25, "Memory used for less was asked far above use."),
     Setting(
         "waste.largest_slowdown",
