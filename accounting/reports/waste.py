@@ -66,18 +66,18 @@ def class_table(
     """
     columns = (
         column("class", "Class", "text", "What runs did with what they were given."),
-        column("meaning", "That is", "text", "The class in words."),
         column("runs", "Runs", "integer", "Runs of the class that ended in the period."),
         FGE_HOURS,
         column("share", "Share", "ratio", "Part of the full-GPU hours."),
         column("wasted_hours", "Wasted", "gpu_hours", "Full-GPU hours that other requests or "
                "mended programs would have saved; for unknown runs nobody can say."),
+        column("meaning", "That is", "text", "The class in words."),
     )  # fmt: skip
     params = {**_days(period), "cluster": cluster, "accounts": json.dumps(sorted(accounts))}
     found = {row[0]: row[1:] for row in select(db, scope, _CLASSES, params)}
     whole = use.gpu_milli_s
     rows: list[tuple[Any, ...]] = [
-        (kind, _MEANINGS[Waste(kind)], runs, hours(held), _part(held, whole), hours(wasted))
+        (kind, runs, hours(held), _part(held, whole), hours(wasted), _MEANINGS[Waste(kind)])
         for kind, (runs, held, wasted) in sorted(
             found.items(), key=lambda item: (-item[1][2], -item[1][1], item[0])
         )
@@ -86,7 +86,7 @@ def class_table(
     if left > 0:
         unknown = str(Waste.UNKNOWN)
         meaning = _MEANINGS[Waste.UNKNOWN]
-        rows.append((unknown, meaning, None, hours(left), _part(left, whole), None))
+        rows.append((unknown, None, hours(left), _part(left, whole), None, meaning))
     return Table(
         name="waste_classes",
         title="Wasted GPU hours by class",
