@@ -201,7 +201,8 @@ def _create(file: Path) -> None:
 
 def _prepare(connection: sqlite3.Connection) -> None:
     for pragma in (
-        "page_size = 8192",
+        # A node's body touches a page a device: with 8192 a day of 1,000 nodes took twice as long.
+        "page_size = 4096",
         "journal_mode = WAL",
         "synchronous = NORMAL",
         f"busy_timeout = {BUSY_TIMEOUT_MS}",

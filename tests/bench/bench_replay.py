@@ -3,7 +3,7 @@
 
 Without options 250 and 1,000 nodes for two hours, to compare; `--full` replays 1,000 nodes for 24
 hours. A child invents the events (`replay_nodes.py`); this process is the collector: each body is
-decoded, put into the inbox with fifteen others and written; Slurm's runs are upserted every five
+decoded, put into the inbox with those beside it and written; Slurm's runs are upserted every five
 minutes of the replayed time; settling and rollup take turns with that as the collector's Repeater
 lets them, and once more at the end. What HTTP and munge cost is measured with a sample of 2,000
 bodies (`--http`) over real connections into the real collector.
@@ -37,8 +37,8 @@ from tests.bench.replay_http import measure_http
 from tests.bench.replay_nodes import START_MS, TICK_MS, Tick, ticks
 
 ZONE = ZoneInfo("Europe/Berlin")
-TOGETHER = 16
-"""Bodies written in one transaction; the collector has up to 24 at work."""
+TOGETHER = 24
+"""Bodies written in one transaction: so many the collector has at work when more wait."""
 
 GOAL_S = 600.0
 GOAL_MB = 400.0

@@ -8,6 +8,8 @@ jobs of four nodes.
 
 from __future__ import annotations
 
+import functools
+import hashlib
 import heapq
 import random
 from collections.abc import Iterator
@@ -59,7 +61,7 @@ class _Job:
     nodes: int = 1
 
 
-@dataclass
+@dataclass(eq=False)
 class _Node:
     number: int
     rng: random.Random
@@ -79,8 +81,11 @@ class _Node:
     def idle_mw(self) -> int:
         return 60_000 if self.mig else 70_000
 
+    @functools.cache  # noqa: B019 - as many as there are boards
     def uuid(self, device: int) -> str:
-        return f"GPU-{self.number:08x}-{device:04x}-4b0e-9c39-2f1b7d0c0000"
+        """As random as a real one: a node's boards are no neighbours in the store."""
+        text = hashlib.blake2b(f"{self.number} {device}".encode(), digest_size=16).hexdigest()
+        return f"GPU-{text[:8]}-{text[8:12]}-{text[12:16]}-{text[16:20]}-{text[20:]}"
 
     def slice_uuid(self, device: int, place: int) -> str:
         return "" if place < 0 else f"MIG-{self.number:08x}-{device:04x}-5c1f-8d2a-{place:012x}"

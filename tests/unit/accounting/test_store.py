@@ -33,7 +33,7 @@ def test_a_new_store_is_private_and_safe(tmp_path):
     )}  # fmt: skip
     assert pragmas == {
         "journal_mode": "wal", "synchronous": 1, "busy_timeout": 5000, "foreign_keys": 1,
-        "page_size": 8192,
+        "page_size": 4096,
     }  # fmt: skip
 
 
