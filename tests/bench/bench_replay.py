@@ -89,12 +89,21 @@ def main() -> int:
     parser.add_argument("--http", type=int, default=2000, help="bodies of the sample; 0: none")
     options = parser.parse_args()
     if options.http:
-        with tempfile.TemporaryDirectory(prefix="fairwatt-replay-") as folder:
-            print(measure_http(Path(folder), options.nodes, options.http), flush=True)
+        # In a process of its own: its memory is not the collector's of the replay.
+        sample = multiprocessing.Process(target=_sample, args=(options.nodes, options.http))
+        sample.start()
+        sample.join()
+        if sample.exitcode:
+            return 1
     if options.full:
         return report(measure(options.nodes, 24.0), None)
     small = measure(options.nodes // 4, options.hours)
     return report(measure(options.nodes, options.hours), small)
+
+
+def _sample(nodes: int, count: int) -> None:
+    with tempfile.TemporaryDirectory(prefix="fairwatt-replay-") as folder:
+        print(measure_http(Path(folder), nodes, count), flush=True)
 
 
 def measure(nodes: int, hours: float) -> Figures:
@@ -105,6 +114,8 @@ def measure(nodes: int, hours: float) -> Figures:
     there.close()
     try:
         figures: Figures = here.recv()
+    except EOFError:
+        sys.exit("bench-replay: the collector's process failed, see above")
     finally:
         job.join()
     parts = ", ".join(
