@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from fairwatt.core.metrics import METRICS
 from fairwatt.core.settings import SETTINGS
 from tests.ansible.roles import COLLECTION, ROLES, defaults, entry_points, galaxy, page, variables
 
@@ -125,6 +126,8 @@ def test_the_page_of_the_roles_is_what_the_specs_say() -> None:
 )
 def test_variables_in_prose_exist(path: Path) -> None:
     known = {name for role in ROLES for name in options(role)}
+    # Metrics begin like variables of the role.
+    known |= {f"fairwatt_{one.name}{end}" for one in METRICS for end in ("", "_total")}
     names = "|".join(ROLES)
     for name in re.findall(rf"\b(fairwatt_(?:{names})_[a-z_]+)\b", path.read_text("utf-8")):
         assert name in known, name
