@@ -23,8 +23,7 @@ _HOURS = """
     FROM run_hour JOIN run USING (run_id)
     WHERE run_id IN (SELECT value FROM json_each(:ids))
     UNION ALL
-    SELECT run_id, hour_ts, idle_mj + active_mj, start_ts, end_ts
-    FROM run_host_hour JOIN run USING (run_id)
+    SELECT run_id, hour_ts, idle_mj + active_mj, NULL, NULL FROM run_host_hour
     WHERE :with_nodes AND run_id IN (SELECT value FROM json_each(:ids))"""
 _HELD = """
     SELECT run_id, gpu_type, milli, end_ts - start_ts FROM run_gpu JOIN run USING (run_id)

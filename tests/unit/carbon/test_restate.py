@@ -313,3 +313,53 @@ def test_a_finer_factor_anywhere_makes_a_year_of_the_same_method_a_substitute(db
     assert carbon(db)[0]["qcd"]["fallback"] == 1
     assert carbon(db, version)[0] == carbon(db)[0]
     assert carbon(db, 1)[0]["qcd"]["fallback"] == 0
+
+
+def add_nodes(db):
+    """On the second day, from 10:00: CPUs took 2 kWh, of it 1 the run's, 0.75 nobody's, 0.25 the
+    system's."""
+    hour_ts = day_bounds(DAYS[1], BERLIN)[0] + 10 * 3600
+    with transaction(db) as connection:
+        connection.execute(
+            "INSERT INTO device (device_uuid, node, model, name, minor, mig_enabled,"
+            " compute_slices, seen_ms, kind) VALUES ('gpu01/cpu0', 'gpu01', NULL, 'cpu0', 0, 0, 1,"
+            " 0, 'cpu')"
+        )
+        connection.execute(
+            "INSERT INTO run_host_hour SELECT run_id, ?, 'cpu', ?, ? FROM run WHERE job_id = 8",
+            (hour_ts, KWH // 4, KWH * 3 // 4),
+        )
+        connection.execute(
+            "INSERT INTO device_hour (hour_ts, device_uuid, measured_mj, idle_mj, active_mj,"
+            " system_mj) VALUES (?, 'gpu01/cpu0', ?, ?, 0, ?)",
+            (hour_ts, 2 * KWH, KWH * 3 // 4, KWH // 4),
+        )
+        connection.execute("INSERT INTO dirty_day VALUES (?)", (DAYS[1],))
+    rollup(db, "campus", BERLIN, "DEU", NOW)
+
+
+def test_carbon_is_of_nodes_too_where_they_are_measured(db):
+    """1 kWh more for the run and the department: 450 g; nobody's and the system's apart."""
+    assert carbon(db)[0]["qcd"]["host_mj"] is None
+    add_nodes(db)
+    rows, _ = carbon(db)
+    assert (rows["qcd"]["host_mj"], rows["qcd"]["co2_mg"]) == (KWH, 1_350_000 + 450_000)
+    nobody = rows["nobody (whole cluster, unallocated)"]
+    assert (nobody["host_mj"], nobody["co2_mg"]) == (KWH * 3 // 4, 2_700_000 + 337_500)
+    system = rows["the nodes' own services (whole cluster)"]
+    assert (system["energy_mj"], system["host_mj"], system["co2_mg"]) == (None, KWH // 4, 112_500)
+    tables = job_report(db.conn, EVERYTHING, "campus", 8)
+    run = next(table for table in tables if table.name == "carbon").records()[0]
+    assert (run["energy_mj"], run["co2_mg"]) == (2 * KWH, 900_000)
+    mine = me_report(db.conn, ADA, PERIOD)[0].records()[0]
+    assert (mine["host_mj"], mine["all_co2_mg"]) == (KWH, 1_800_000)
+
+
+def test_nodes_are_restated_and_old_versions_of_them_stay(db):
+    add_nodes(db)
+    old = reports(db, 1)
+    change(db, lambda c: store_factors(c, year(280, "second"), now_ts=9))
+    assert carbon(db)[0]["qcd"]["co2_mg"] == 1_260_000 + 420_000
+    assert db.execute("SELECT sum(co2_mg) FROM host_monthly").fetchone() == (840_000,)
+    assert reports(db, 1).replace(", an older one", "") == old
+    assert reports(db, 2) == reports(db)
