@@ -86,8 +86,11 @@ def _words(done: FileImport, took_s: float) -> str:
         parts.append("went on where an earlier import of this file was interrupted")
     if done.open:
         parts.append(f"{done.open} had not ended: `fairwatt sync` has them from Slurm")
-    if done.steps:
-        parts.append(f"{done.steps} rows of job steps passed over: export with --allocations")
+    if done.peaks:
+        parts.append(f"{done.peaks} job steps told the memory of their run")
+    if done.steps > done.peaks:
+        left = done.steps - done.peaks
+        parts.append(f"{left} rows of job steps passed over: export with --allocations")
     return "; ".join(parts)
 
 

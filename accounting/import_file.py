@@ -25,6 +25,7 @@ from sqlite_utils import Database
 from fairwatt.accounting.import_reader import LENGTH_BYTES, Block, Fault, Frame, read_export
 from fairwatt.accounting.run_rows import Texts
 from fairwatt.accounting.runs import upsert_columns
+from fairwatt.accounting.step_memory import store_peaks
 from fairwatt.accounting.store import get_meta, set_meta, transaction
 from fairwatt.accounting.sync import keep_rejected
 from fairwatt.core.call import start_child
@@ -48,8 +49,8 @@ _BULK_PRAGMAS = {"cache_size": -65_536, "wal_autocheckpoint": 16_384}
 class FileImport(NamedTuple):
     """What an import did so far: rows read, runs new or changed, rows that were no runs.
 
-    `open` are runs that had not ended (the sync from Slurm has them), `steps` rows of job steps;
-    `resumed_at` is where the file was gone on with, in bytes.
+    `open` are runs that had not ended (the sync from Slurm has them), `steps` rows of job steps,
+    of which `peaks` told their memory; `resumed_at` is where the file was gone on with, in bytes.
     """
 
     seen: int = 0
@@ -58,6 +59,7 @@ class FileImport(NamedTuple):
     open: int = 0
     steps: int = 0
     resumed_at: int = 0
+    peaks: int = 0
 
 
 def import_file(
@@ -141,12 +143,16 @@ def _write(
     for block in batch:
         changes = upsert_columns(connection, block.columns, texts, zone, now_ts)
         keep_rejected(connection, "file", block.rejected)
+        clusters = set(block.columns["cluster"])
+        if block.peaks and len(clusters) == 1:
+            store_peaks(connection, clusters.pop(), block.peaks)
         done = FileImport(
             seen=done.seen + changes.seen,
             changed=done.changed + changes.changed,
             rejected=done.rejected + len(block.rejected),
             open=done.open + block.open,
             steps=done.steps + block.steps,
+            peaks=done.peaks + len(block.peaks),
             resumed_at=done.resumed_at,
         )
     return done

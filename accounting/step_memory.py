@@ -16,11 +16,20 @@ from typing import NamedTuple, Protocol
 
 from sqlite_utils import Database
 
+from fairwatt.accounting.run_rows import LAST_BYTES
 from fairwatt.accounting.store import get_meta, set_meta, transaction
 from fairwatt.core.errors import GrammarError
 from fairwatt.core.tres import parse_tres
 
-__all__ = ["STEP_FIELDS", "StepPeak", "StepSource", "parse_steps", "read_step_memory"]
+__all__ = [
+    "STEP_FIELDS",
+    "StepPeak",
+    "StepSource",
+    "parse_steps",
+    "read_step_memory",
+    "step_peak",
+    "store_peaks",
+]
 
 STEP_FIELDS = ("JobIDRaw", "Start", "TRESUsageInTot")
 SLACK_S = 60
@@ -30,6 +39,7 @@ OVERLAP_S = 600
 """slurmdbd may learn of a run's end so much later."""
 LONGEST_READ_S = 86_400
 MIB = 1 << 20
+SAFE_DIGITS = 18
 
 
 class StepPeak(NamedTuple):
@@ -57,11 +67,20 @@ def parse_steps(text: str, delimiter: str) -> list[StepPeak]:
         cells = line.split(delimiter)
         if len(cells) != len(STEP_FIELDS):
             continue
-        job, _, step = cells[0].partition(".")
-        peak_mib = _mib(cells[2])
-        if step and job.isdecimal() and cells[1].isdecimal() and peak_mib is not None:
-            steps.append(StepPeak(int(job), int(cells[1]), peak_mib))
+        peak = step_peak(*cells)
+        if peak is not None:
+            steps.append(peak)
     return steps
+
+
+def step_peak(step_id: str, start: str, usage: str) -> StepPeak | None:
+    """Return a step by its number (`7.batch`), epoch start and TRESUsageInTot, None if unknown."""
+    job, _, step = step_id.partition(".")
+    peak_mib = _mib(usage)
+    numbers = job.isdecimal() and start.isdecimal() and max(len(job), len(start)) <= SAFE_DIGITS
+    if not step or not numbers or peak_mib is None:
+        return None
+    return StepPeak(int(job), int(start), peak_mib)
 
 
 def read_step_memory(
@@ -91,12 +110,16 @@ def read_step_memory(
     until_ts = min(imported_ts, since_ts + LONGEST_READ_S)
     steps = source.steps(since_ts, until_ts)
     with lock or nullcontext(), transaction(db) as connection:
-        changed = _write(connection, cluster, steps)
+        changed = store_peaks(connection, cluster, steps)
         set_meta(connection, key, str(until_ts))
     return changed
 
 
-def _write(connection: sqlite3.Connection, cluster: str, steps: Iterable[StepPeak]) -> int:
+def store_peaks(connection: sqlite3.Connection, cluster: str, steps: Iterable[StepPeak]) -> int:
+    """Write the peaks of the runs that the steps belong to, in the caller's transaction.
+
+    The runs have to be stored before. Returns how many runs have a new peak.
+    """
     by_job: dict[int, list[StepPeak]] = defaultdict(list)
     for step in steps:
         by_job[step.job_id].append(step)
@@ -137,4 +160,4 @@ def _mib(text: str) -> int | None:
         used = parse_tres(text, bare_mem_bytes=1).mem_bytes
     except GrammarError:
         return None
-    return -(-used // MIB) if used else None
+    return -(-used // MIB) if used and used <= LAST_BYTES else None

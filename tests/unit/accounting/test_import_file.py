@@ -131,6 +131,17 @@ def test_steps_and_open_runs_are_counted_and_left(db, take):
     assert runs(db, "job_id") == [(7,)]
 
 
+def test_steps_that_tell_their_memory_are_kept(db, take):
+    """An export with steps and TRESUsageInTot: the largest step is the run's peak."""
+    fields = [*FIELDS[:-1], "TRESUsageInTot", FIELDS[-1]]
+    used = {"7.batch": "cpu=1,mem=2147483648", "7.0": "cpu=1,mem=1G", "7.1": "cpu=1"}
+    steps = [row(fields, JobIDRaw=name, JobID=name, TRESUsageInTot=text)
+             for name, text in used.items()]  # fmt: skip
+    done = take(export(row(fields, TRESUsageInTot=""), *steps, fields=fields))
+    assert done == FileImport(seen=1, changed=1, steps=3, peaks=2)
+    assert db.execute("SELECT peak_mib FROM run_memory").fetchall() == [(2048,)]
+
+
 def test_times_with_their_zone(db, take):
     """DST: both ends print 02:30 in Berlin; E13."""
     start, end = "2026-10-25T02:30:00+02:00", "2026-10-25T02:30:00+01:00"
