@@ -22,6 +22,7 @@ from flask import make_response as respond
 from flask.typing import ResponseReturnValue
 
 from fairwatt.accounting.reports.carbon_basis import CarbonAsk, version_words
+from fairwatt.accounting.reports.carbon_versions import versions_report
 from fairwatt.accounting.reports.decisions import decisions_report
 from fairwatt.accounting.reports.dept import dept_report
 from fairwatt.accounting.reports.failslow import slow_devices_report
@@ -122,6 +123,17 @@ def devices() -> ResponseReturnValue:
         raise NotFoundError("no such page in your view", place="page", value="devices")
     tables = slow_devices_report(_db(), scope, period)
     return _answer("devices", "devices.html", scope, tables, period)
+
+
+@blueprint.get("/carbon")
+def carbon() -> ResponseReturnValue:
+    """Can I defend the numbers? For admins: what carbon is computed from, version by version."""
+    scope, ask = _scope(), _carbon()
+    if scope.role is not Role.ADMIN:
+        raise NotFoundError("no such page in your view", place="page", value="carbon")
+    tables = versions_report(_db(), ask.version)
+    shown = ask.version or (tables[0].rows[0][0] if tables[0].rows else 0)
+    return _answer("carbon", "carbon.html", scope, tables, None, shown_version=shown)
 
 
 @blueprint.get("/messages")

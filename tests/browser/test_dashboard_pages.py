@@ -152,6 +152,7 @@ def test_each_page(open_page, base, store, user, scheme, size):
         ("dept", f"/dept/{department}?period=90d", 404 if user == "ada" else 200),
         ("policy", "/policy?period=90d", 200),
         ("devices", "/devices?period=90d", 200 if user == "root" else 404),
+        ("carbon", "/carbon", 200 if user == "root" else 404),
         ("messages", "/messages", 200),
     ):
         page.complaints.clear()
@@ -263,7 +264,7 @@ def test_axe_finds_nothing(open_page, base, store, user, scheme):
     paths = ["/me", f"/jobs/campus/{job_with_everything(store)}", "/nope", "/me?period=2001-01"]
     paths += ["/policy?period=90d", "/policy?period=2001-01", "/messages"]
     paths += [] if user == "ada" else departments
-    paths += ["/devices?period=90d"] if user == "root" else []
+    paths += ["/devices?period=90d", "/carbon"] if user == "root" else []
     for path in paths:
         page.goto(base + path)
         for details in page.locator("details").all():

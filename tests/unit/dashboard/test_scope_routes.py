@@ -34,7 +34,7 @@ def test_every_page_route_is_covered_here(app):
     rules = {rule.rule for rule in app.url_map.iter_rules()}
     assert rules == {
         "/", "/me", "/healthz", "/persona", "/jobs/<cluster>/<int:job_id>", "/dept/<account>",
-        "/policy", "/devices", "/messages", "/static/<path:filename>",
+        "/policy", "/devices", "/carbon", "/messages", "/static/<path:filename>",
     }  # fmt: skip
 
 
@@ -87,6 +87,27 @@ def test_the_policy_page_lists_whose_jobs_one_may_see(visit, seeded, user):
     assert told == {pair for pair in everyone if allowed(*pair)}
     assert len(everyone) > 3
     assert sum(row["count"] for row in codes) == sum(n for *who, n in counts if allowed(*who))
+
+
+@pytest.mark.parametrize("user", PERSONAS)
+@pytest.mark.parametrize("form", ["", "?format=json", "?format=csv&table=versions", "?factors=1"])
+def test_carbon_factors_are_for_admins(visit, user, form):
+    client = visit(user)
+    assert client.get(f"/carbon{form}").status_code == (200 if user == "root" else 404)
+    assert ('href="/carbon"' in client.get("/me").text) == (user == "root")
+
+
+@pytest.mark.parametrize(
+    ("factors", "status"), [("1", 200), ("9", 404), ("x", 400), ("-1", 400), ("9" * 40, 400)]
+)
+def test_a_page_of_an_older_version_says_so_and_an_unknown_one_is_not_there(
+    visit, factors, status
+):
+    answer = visit("root").get(f"/dept/root?factors={factors}")
+    assert answer.status_code == status
+    if status == 200:
+        assert f"carbon factors version {factors}" in answer.text
+        assert f"factors={factors}" in answer.text
 
 
 @pytest.mark.parametrize("user", PERSONAS)
