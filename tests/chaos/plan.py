@@ -51,15 +51,16 @@ def draw(seed: int, steps: Mapping[str, int], kills: int) -> Plan:
     rng = random.Random(seed)
     plan = Plan(seed, {role: Wounds() for role in ROLES})
     # Every second round spares the agents: then the store has to be the same to the byte.
-    roles = ROLES if rng.random() < 0.5 else ("collector", "sync")
+    spares = rng.random() < 0.5
+    roles = ("collector", "sync") if spares else (*BOARDS, *ROLES)
     for _ in range(kills):
         role = rng.choice(roles)
         plan.wounds[role].kills.append(rng.randint(1, steps[role]))
-    if rng.random() < 0.3:
+    if rng.random() < 0.5:
         role = rng.choice(roles)
         plan.wounds[role].full_from = rng.randint(1, steps[role])
         plan.wounds[role].full_steps = rng.choice((1, 3, 40, 400))
-    if len(roles) > 2 and rng.random() < 0.4:
+    if not spares and rng.random() < 0.6:
         begin_s = rng.randrange(BEGIN_S, LAST_S - HOUR_S)
         plan.outages[rng.choice(list(BOARDS))] = (begin_s, begin_s + rng.randrange(60, 9 * HOUR_S))
     if rng.random() < 0.2:
