@@ -78,6 +78,8 @@ class UseCells:
         self, window: StoredWindow, shares: Sequence[Share], memory: Sequence[GpuMemory]
     ) -> None:
         """Add a window by its parts."""
+        if len(shares) == 1 and not window.idle_mj and not memory:
+            return  # a whole board with one holder, as most are: nothing moves
         moved = moved_by_share(window.idle_mj, shares)
         used = _memory_by_share(shares, memory)
         if not any(moved) and not any(used):
