@@ -85,13 +85,11 @@ def _workers(library: Path, points: int, seed: int, folder: Path) -> list[Result
         command = [sys.executable, "-m", "tests.chaos.run", str(share), own]
         env = {**os.environ, "LD_PRELOAD": str(library), "CHAOS_WORKER": str(folder)}
         running.append(subprocess.Popen(command, env=env, stdout=subprocess.PIPE, text=True))
-    results = []
-    for process in running:
-        out, _ = process.communicate()
+    said = [process.communicate()[0] for process in running]
+    for process, out in zip(running, said, strict=True):
         if process.returncode:
             raise SystemExit(f"a worker ended with status {process.returncode}: {out}")
-        results.append(Result(**json.loads(out.splitlines()[-1])))
-    return results
+    return [Result(**json.loads(out.splitlines()[-1])) for out in said]
 
 
 @contextmanager
