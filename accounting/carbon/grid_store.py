@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import sqlite3
+import textwrap
 import time
 from collections.abc import Sequence
 from typing import NamedTuple
@@ -25,6 +26,7 @@ __all__ = [
     "IMPORTED",
     "Provenance",
     "add_factors",
+    "file_words",
     "method_of",
     "open_grid",
     "provenances",
@@ -80,11 +82,16 @@ def store_factors(
     A file that is stored already keeps its version. Runs in the caller's transaction.
     """
     stage_file(connection, file)
-    reason = f"factor file: {file.source[:80]}"
+    reason = file_words(file)
     made = publish(connection, reason, int(time.time()) if now_ts is None else now_ts)
     version = made or current_version(connection)
     assert version is not None  # noqa: S101 - the first publish makes one
     return version
+
+
+def file_words(file: FactorFile) -> str:
+    """Return the configured file as the reason of a version."""
+    return f"factor file: {textwrap.shorten(file.source, 60, placeholder='…')}"
 
 
 def stage_factors(connection: sqlite3.Connection, file: FactorFile, origin: str) -> int:

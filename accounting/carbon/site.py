@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from fairwatt.accounting.carbon.contracts import Bought, load_contracts, stage_contracts
 from fairwatt.accounting.carbon.embodied import Hardware, load_hardware, stage_hardware
 from fairwatt.accounting.carbon.factors import MARGINAL, FactorFile, check_zone, load_factors
-from fairwatt.accounting.carbon.grid_store import stage_file
+from fairwatt.accounting.carbon.grid_store import file_words, stage_file
 from fairwatt.accounting.carbon.pue import load_pue_history, stage_pue, stage_pue_history
 from fairwatt.accounting.carbon.sources.registry import make_source
 from fairwatt.accounting.carbon.sources.source import Access, GridSource
@@ -103,7 +103,7 @@ def prepare_carbon(connection: sqlite3.Connection, site: CarbonSite, now_ts: int
     """
     name_zone(connection, site.zone)
     changed = {
-        f"factor file: {site.factors.source[:80]}": stage_file(connection, site.factors),
+        file_words(site.factors): stage_file(connection, site.factors),
         f"PUE from {site.pue_file}"
         if site.pue_history
         else f"carbon.pue is {site.pue:g}": _stage_pue(connection, site, now_ts),

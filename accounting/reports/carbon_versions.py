@@ -50,7 +50,7 @@ def _versions(db: sqlite3.Connection, data: int) -> Table:
     changed = restatements(db)
     rows = [
         (v.version, v.made_ts, v.reason, v.grid_zone or v.zone, v.method,
-         *(changed[v.version][1:] if v.version in changed else (0, None, None)))
+         *(changed[v.version][1:] if v.version in changed else (0, 0, 0)))
         for v in versions(db)[:LAST]
     ]  # fmt: skip
     notes = ["A report can be asked for any of them: --factors-version N, on a page ?factors=N."]
@@ -86,11 +86,13 @@ def _own_zones(db: sqlite3.Connection, version: int) -> list[Provenance]:
 
 def _pue(db: sqlite3.Connection, version: int, data: int) -> Table:
     columns = (
-        column("from_ts", "From", "ts", "From when on it holds; the first one also before."),
+        column("from_ts", "From", "ts", "From when on it holds; empty: always."),
         column("pue", "PUE", "text", "Power usage effectiveness of the machine room."),
         column("source", "Source", "text", "Who said so."),
     )
-    rows = [(ts, f"{milli / 1000:g}", source) for ts, milli, source in pue_table(db, version)]
+    rows = [
+        (ts or None, f"{milli / 1000:g}", source) for ts, milli, source in pue_table(db, version)
+    ]
     return _table("pue", "Overhead of the machine room", columns, rows, data)
 
 
@@ -99,13 +101,13 @@ def _contracts(db: sqlite3.Connection, version: int, data: int) -> Table:
         column("name", "Electricity", "text", "Name of the contract or certificate."),
         column("from_ts", "From", "ts", "From when on."),
         column("until_ts", "Until", "ts", "Until when; empty: still."),
-        column("share", "Share", "ratio", "Part of the electricity, or what others leave."),
+        column("share", "Share", "text", "Part of the electricity, or what the others leave."),
         column("g_per_kwh", "g CO2e/kWh", "text", "Its factor."),
         column("source", "Source", "text", "Where the number stands."),
     )
     rows = [
         (b.name, b.from_ts, None if b.until_ts == OPEN_END_TS else b.until_ts,
-         None if b.share_permille is None else b.share_permille / 1000,
+         "the rest" if b.share_permille is None else f"{b.share_permille / 10:g} %",
          f"{b.mg_per_kwh / 1000:g}", b.source)
         for b in read_contracts(db, version)
     ]  # fmt: skip
