@@ -27,6 +27,7 @@ from fairwatt.accounting.sync import AccountingSource, Imported, last_import_ts,
 from fairwatt.accounting.waste import Limits
 from fairwatt.accounting.waste_settings import limits_of
 from fairwatt.accounting.waste_store import judge_runs
+from fairwatt.accounting.zone import adopt_zone
 from fairwatt.core.catalogue import Catalogue, load_catalogue
 from fairwatt.core.config import Config
 from fairwatt.core.errors import CommandError, FairwattError
@@ -42,7 +43,7 @@ __all__ = [
 ]
 
 GATHER_S = 1.0
-PAUSE_TIMES = 4
+PAUSE_TIMES = 9
 
 _log = logging.getLogger(__name__)
 
@@ -85,14 +86,15 @@ def site_of(config: Config) -> Site:
 
 
 def prepare_store(site: Site) -> Database:
-    """Open the store and bring what it knows of carbon up to date.
+    """Open the store and bring what it knows of carbon and of the site's zone up to date.
 
     Raises:
         StoreError: it cannot be opened.
-        ConfigError: the PUE is not possible.
+        ConfigError: the PUE is not possible, or the zone's hours begin elsewhere.
     """
     db = open_store(site.database)
     with transaction(db) as connection:
+        adopt_zone(connection, site.zone)
         prepare_carbon(connection, site.carbon, int(time.time()))
     return db
 
@@ -150,7 +152,7 @@ def import_and_refresh(
 def pause_s(took_s: float, gather_s: float = GATHER_S) -> float:
     """Return how long to gather deliveries after a round that took so long.
 
-    At least four times as long: so no more than a fifth of the time is spent on settling, however
+    At least nine times as long: so no more than a tenth of the time is spent on settling, however
     large the cluster, and deliveries have the rest.
     """
     return max(gather_s, PAUSE_TIMES * took_s)
