@@ -72,8 +72,8 @@ def test_news_is_settled_without_an_import(repeater):
     assert imports.calls.empty()
 
 
-def test_rounds_leave_four_fifths_of_the_time_to_deliveries():
-    assert [pause_s(took_s) for took_s in (0.0, 0.25, 3.0)] == [1.0, 1.0, 12.0]
+def test_rounds_leave_nine_tenths_of_the_time_to_deliveries():
+    assert [pause_s(took_s) for took_s in (0.0, 0.25, 3.0)] == [1.0, 2.25, 27.0]
     assert pause_s(0.0, gather_s=0.0) == 0.0
 
 
