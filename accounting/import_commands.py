@@ -14,7 +14,7 @@ import click
 
 from fairwatt.accounting.audit import audit_days
 from fairwatt.accounting.cycle import prepare_store, refresh, site_of
-from fairwatt.accounting.import_file import STDIN, FileImport, import_file
+from fairwatt.accounting.import_file import FileImport, import_file
 from fairwatt.accounting.import_reader import EXPORT_COMMAND
 from fairwatt.accounting.render import as_json, as_text
 from fairwatt.accounting.slurmdb import SlurmDb
@@ -97,7 +97,7 @@ def _words(done: FileImport, took_s: float) -> str:
 @contextmanager
 def _progress(file: str) -> Iterator[Callable[[int], object]]:
     """A bar on a terminal; else nothing."""
-    if file == STDIN or not sys.stderr.isatty():
+    if not Path(file).is_file() or not sys.stderr.isatty():
         yield lambda _place: None
         return
     size = Path(file).stat().st_size

@@ -84,11 +84,13 @@ def import_file(
         on_progress: told the place in the file, in bytes, after each write.
 
     Raises:
-        SlurmError: no file, no header, a column is missing, or a time without its zone; what
-            was written before stays.
+        SlurmError: no file, no header, a column is missing or there twice, a time without its
+            zone, a file that is cut off, damaged or changed meanwhile; what was written before
+            stays.
         StoreError: the store cannot be written.
     """
-    key = None if path == STDIN else _signature(path)
+    # What cannot be read again, as `<(zcat FILE)`, is read here and not gone on with.
+    key = None if _is_stream(path) else _signature(path, cluster)
     start = int(get_meta(db.conn, key) or 0) if key else 0
     done = FileImport(resumed_at=start)
     texts = Texts(db.conn, catalogue)
@@ -99,6 +101,8 @@ def import_file(
                 if key:
                     set_meta(connection, key, str(batch[-1].place))
             on_progress(batch[-1].raw_place)
+    if key:
+        _check_unchanged(db, path, cluster, key)
     with transaction(db) as connection:
         connection.execute("DELETE FROM meta WHERE key = ?", (key,))
         if done.changed >= MANY_RUNS:
@@ -107,8 +111,27 @@ def import_file(
     return done
 
 
-def _signature(path: str) -> str:
-    """What a file is known by after an interruption: its size, its age and its beginning."""
+def _is_stream(path: str) -> bool:
+    return path == STDIN or (Path(path).exists() and not Path(path).is_file())
+
+
+def _check_unchanged(db: Database, path: str, cluster: str, key: str) -> None:
+    """Its last row may have been half a row while it was read."""
+    if _signature(path, cluster) == key:
+        return
+    with transaction(db) as connection:
+        connection.execute("DELETE FROM meta WHERE key = ?", (key,))
+    raise SlurmError(
+        "it was changed while it was read", place=path,
+        remedy="import it again when it is complete: what is imported changes nothing then",
+    )  # fmt: skip
+
+
+def _signature(path: str, cluster: str) -> str:
+    """What a file is known by after an interruption: its size, its age and its beginning.
+
+    And the cluster: an import that was ended because it named a wrong one begins anew.
+    """
     file = Path(path)
     try:
         with file.open("rb") as stream:
@@ -116,7 +139,7 @@ def _signature(path: str) -> str:
             digest = hashlib.sha256(stream.read(SIGNED_BYTES))
     except OSError as error:
         raise SlurmError(f"cannot be read: {error.strerror}", place=path) from error
-    digest.update(f"{facts.st_size} {facts.st_mtime_ns}".encode())
+    digest.update(f"{facts.st_size} {facts.st_mtime_ns} {cluster}".encode())
     return f"import.{digest.hexdigest()[:24]}"
 
 
@@ -163,6 +186,10 @@ def _blocks(path: str, cluster: str, place: int) -> Iterator[Iterator[Block]]:
     """The file's blocks: read by a child, so that reading and writing have a core each."""
     if path == STDIN:
         yield read_export(sys.stdin.buffer, "standard input", cluster)
+        return
+    if _is_stream(path):
+        with Path(path).open("rb") as stream:
+            yield read_export(stream, path, cluster)
         return
     argv = [sys.executable, "-P", "-m", "fairwatt.accounting.import_reader"]
     child = start_child([*argv, path, cluster, str(place)])

@@ -17,7 +17,7 @@ from collections.abc import Collection, Iterator, Sequence
 from dataclasses import replace
 from datetime import datetime
 from pathlib import Path
-from typing import BinaryIO
+from typing import BinaryIO, cast
 
 import msgspec
 
@@ -133,7 +133,8 @@ class _Source:
         self._raw = _Counted(file)
         # It goes on behind the end of a member: exports of several months are often joined.
         is_packed = self._raw.begins_with(b"\x1f\x8b")
-        self._file = gzip.GzipFile(fileobj=self._raw) if is_packed else self._raw
+        raw = cast(BinaryIO, self._raw)
+        self._file = cast(BinaryIO, gzip.GzipFile(fileobj=raw)) if is_packed else raw
         self._held = b""
         while b"\n" not in self._held and self._more():
             pass
@@ -196,8 +197,7 @@ class _Source:
             raise SlurmError(
                 f"cannot be read to its end: {error}",
                 place=f"{self._name}, byte {self.raw_place}",
-                remedy="copy or export it again; what was read is imported, and imported again"
-                " it changes nothing",
+                remedy="copy or export it again; what is imported already changes nothing then",
             ) from error
 
 

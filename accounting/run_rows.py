@@ -15,12 +15,22 @@ from typing import Any
 import msgspec
 
 from fairwatt.accounting.quality import RunFlag
-from fairwatt.accounting.sacct_columns import Columns
+from fairwatt.accounting.sacct_columns import LAST_COUNT, Columns
 from fairwatt.core.catalogue import Catalogue
 from fairwatt.core.errors import GrammarError
 from fairwatt.core.tres import parse_tres
 
-__all__ = ["COLUMNS", "SEED_BIT", "GpuPart", "Row", "Texts", "billing_of", "gpu_parts", "rows_of"]
+__all__ = [
+    "COLUMNS",
+    "LAST_BYTES",
+    "SEED_BIT",
+    "GpuPart",
+    "Row",
+    "Texts",
+    "billing_of",
+    "gpu_parts",
+    "rows_of",
+]
 
 COLUMNS = (
     *("cluster_id", "job_id", "submit_ts", "record_id"),
@@ -39,6 +49,9 @@ HET_BIT, SEED_BIT = 1 << 29, 1 << 30
 CODE_BITS, MAX_CODE = 8, 255
 UNTYPED = "untyped"
 WHOLE_MILLI = 1000
+LAST_BYTES = 2**63
+LAST_BILLING = 10**12
+"""Amounts beyond are none, and could not be summed."""
 
 Row = tuple[Any, ...]
 """One value for each of COLUMNS."""
@@ -102,6 +115,8 @@ def gpu_parts(alloc_tres: str | None, catalogue: Catalogue) -> tuple[list[GpuPar
     try:
         gpus = parse_tres(alloc_tres or "").gpus
     except GrammarError:
+        return [], RunFlag.TRES_UNREADABLE
+    if any(count > LAST_COUNT for count in gpus.values()):
         return [], RunFlag.TRES_UNREADABLE
     parts, flags = [], RunFlag(0)
     for gpu_type, count in gpus.items():
@@ -186,9 +201,10 @@ class _TresTexts(dict[str | None, int | None]):
 def billing_of(text: str) -> int | None:
     """Return the billing units of a TRES text, None if it has none or cannot be read."""
     try:
-        return parse_tres(text).amount("billing")
+        billing = parse_tres(text).amount("billing")
     except GrammarError:
         return None
+    return None if billing is None or billing > LAST_BILLING else billing
 
 
 def _mem_mib(text: str) -> int | None:
@@ -196,7 +212,7 @@ def _mem_mib(text: str) -> int | None:
         mem_bytes = parse_tres(text).mem_bytes
     except GrammarError:
         return None
-    return None if mem_bytes is None else mem_bytes // 2**20
+    return None if mem_bytes is None or mem_bytes > LAST_BYTES else mem_bytes // 2**20
 
 
 def _groups(told: Columns) -> tuple[Sequence[int | None], Sequence[int | None]]:

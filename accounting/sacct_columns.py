@@ -30,13 +30,18 @@ __all__ = [
 OPEN_STATES = frozenset({"PENDING", "RUNNING", "SUSPENDED"})
 
 SQLITE_INTEGER_MAX = 2**63 - 1
+LAST_COUNT = 2**32 - 3
+"""Slurm's counts have 32 bits, of which the last two numbers mean "unknown" and "no limit"."""
 LAST_TS = 4_102_444_800
 """2100-01-01; Slurm's NO_VAL as a time is later."""
 
 DECISION_MARK = "fairwatt:"
 _NOTHING = frozenset({"", "None", "Unknown", "N/A", "(null)", "None assigned", "INVALID"})
-_JOB_ID = re.compile(r"(\d+)(?:_(?:(\d+)|\[.*\]))?(?:\+(\d+))?", re.ASCII)
-_CLOCK = re.compile(r"(?:(\d+)-)?(?:(\d+):)?(\d+):(\d+)(?:\.(\d{1,3})\d*)?", re.ASCII)
+_DIGITS = r"(\d{1,10})"
+_JOB_ID = re.compile(rf"{_DIGITS}(?:_(?:{_DIGITS}|\[.*\]))?(?:\+{_DIGITS})?", re.ASCII)
+_CLOCK = re.compile(
+    rf"(?:{_DIGITS}-)?(?:{_DIGITS}:)?{_DIGITS}:{_DIGITS}(?:\.(\d{{1,3}})\d*)?", re.ASCII
+)
 _SLUID = re.compile(r"s[0-9A-HJKMNP-TV-Z]{13}")
 _CROCKFORD = str.maketrans("ABCDEFGHJKMNPQRSTVWXYZ", "abcdefghijklmnopqrstuv")
 _CPU_SLACK_S = 2
@@ -242,23 +247,29 @@ def _state(value: str) -> str:
 
 def _number(value: str) -> int | None:
     """A number that SQLite can hold, and not 0: to Slurm that mostly means "not set"."""
-    if not (value.isascii() and value.isdigit()):
+    if not (value.isascii() and value.isdigit() and len(value) <= _SAFE_DIGITS + 1):
         return None
     number = int(value)
     return number if 0 < number <= SQLITE_INTEGER_MAX else None
 
 
 def _numbers(cells: Cells) -> list[int | None]:
-    return list(map(_cached_number, cells))
+    """Counts whose 0 means "not set"."""
+    return list(map(_cached_count, cells))
 
 
-_cached_number = lru_cache(maxsize=65_536)(_number)
+@lru_cache(maxsize=65_536)
+def _cached_count(value: str) -> int | None:
+    number = _number(value)
+    return None if number is None or number > LAST_COUNT else number
 
 
 def _counts(cells: Cells) -> list[int | None]:
-    """Numbers whose 0 is a number."""
+    """Counts whose 0 is a number."""
     return [
-        int(cell) if cell.isdecimal() and len(cell) <= _SAFE_DIGITS else _number(cell)
+        number
+        if cell.isdecimal() and len(cell) <= _SAFE_DIGITS and (number := int(cell)) <= LAST_COUNT
+        else None
         for cell in cells
     ]
 
@@ -277,7 +288,10 @@ def _records(table: Table) -> list[int | None]:
     """Slurm's number of each record; a column of SLUIDs alone says the same."""
     if "DBIndex" not in table and "SLUID" in table:
         return [_sluid_number(cell) for cell in table["SLUID"]]
-    return [_signed(int(cell)) if cell.isdecimal() else None for cell in table["DBIndex"]]
+    return [
+        _signed(int(cell)) if cell.isdecimal() and len(cell) <= _SAFE_DIGITS + 2 else None
+        for cell in table["DBIndex"]
+    ]
 
 
 def _sluid_number(sluid: str) -> int | None:
@@ -315,7 +329,7 @@ def _exit(value: str) -> tuple[int | None, int | None]:
 def _energy(value: str) -> tuple[int | None, int]:
     """Joules; 0 is what Slurm writes where nothing measures, so it is unknown too."""
     known = _number(value)
-    lost = known is None and value.isdecimal() and int(value) != 0
+    lost = known is None and value.isdecimal() and value.strip("0") != ""
     return known, _ENERGY_UNKNOWN if lost else 0
 
 

@@ -78,19 +78,19 @@ def chunks(lines: Iterable[str], layout: Layout) -> Iterator[str]:
     A row is over when it has all its cells and the next line begins like a row.
     """
     delimiter, least, start = layout.delimiter, len(layout.fields) - 1, layout.start
-    held: str | None = None
+    held: list[str] = []
+    count = 0
     for line in lines:
-        if held is None:
-            held = line
-        elif held.count(delimiter) >= least and (
-            line.count(delimiter) > 0 if start is None else start.match(line) is not None
-        ):
-            yield held
-            held = line
+        more = line.count(delimiter)
+        if held and count >= least and (more > 0 if start is None else start.match(line)):
+            yield held[0] if len(held) == 1 else "\n".join(held)
+            held, count = [line], more
         else:
-            held = f"{held}\n{line}"
-    if held is not None:
-        yield held
+            # Not a text that grows: a file of short lines would take a day.
+            held.append(line)
+            count += more
+    if held:
+        yield "\n".join(held)
 
 
 def rows_of_chunks(texts: Sequence[str], layout: Layout) -> tuple[list[list[str]], list[str]]:

@@ -6,18 +6,28 @@ from __future__ import annotations
 import gzip
 import io
 import json
+import os
 import signal
 import subprocess
 import sys
+import threading
+import time
+import tracemalloc
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from fairwatt.accounting import import_reader
+from fairwatt.accounting.carbon.factors import load_factors
+from fairwatt.accounting.carbon.grid_store import store_factors
+from fairwatt.accounting.carbon.pue import store_pue
 from fairwatt.accounting.import_file import FileImport, import_file
 from fairwatt.accounting.import_reader import EXPORT_COMMAND, read_export
+from fairwatt.accounting.rollup import rollup
 from fairwatt.accounting.sacct_rows import cells_of, chunks, read_header
-from fairwatt.accounting.store import open_store
+from fairwatt.accounting.settle import settle
+from fairwatt.accounting.store import open_store, transaction
 from fairwatt.core.catalogue import load_catalogue
 from fairwatt.core.errors import SlurmError
 from tests.unit.accounting.samples import BERLIN, DEFAULTS, dump
@@ -255,6 +265,7 @@ KILLED = """
 import os, signal, sys
 from zoneinfo import ZoneInfo
 from fairwatt.accounting import import_file as it
+from fairwatt.accounting.settle import settle
 from fairwatt.accounting.store import open_store
 from fairwatt.core.catalogue import load_catalogue
 it.ROWS_PER_WRITE = 1
@@ -337,3 +348,150 @@ def test_the_command_tells_what_it_did(tmp_path, monkeypatch):
     assert "1 rows of job steps passed over" in done.output
     again = CliRunner().invoke(import_, [*argv, "--json"])
     assert json.loads(again.output)["changed"] == 0
+
+
+N5000 = "9" * 5000
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"ExitCode": "0:999999999999999999"},
+        {"Suspended": f"{'9' * 20}-00:00:00"},
+        {"Suspended": f"{N5000}-00:00:00"},
+        {"TotalCPU": f"{N5000}:00:00"},
+        {"TotalCPU": f"{'9' * 30}-00:00:00", "ElapsedRaw": "9" * 18, "NCPUS": "9" * 18},
+        {"DBIndex": N5000},
+        {"ConsumedEnergyRaw": N5000},
+        {"NCPUS": N5000},
+        {"NCPUS": "9" * 18},
+        {"NNodes": "4294967294"},
+        {"TimelimitRaw": N5000},
+        {"AllocTRES": "cpu=4,gres/gpu=999999999999999999,gres/gpu:a100=999999999999999999"},
+        {"AllocTRES": "cpu=4,mem=99999999999999999999P,billing=99999999999999999999"},
+    ],
+)
+def test_an_impossible_number_is_unknown_and_the_rest_goes_on(db, take, changes):
+    """Neither the import nor a later sum stumbles over it."""
+    done = take(export(row(**changes), row(JobIDRaw="8", JobID="8", NCPUS="4")))
+    assert done == FileImport(seen=2, changed=2)
+    with transaction(db) as connection:
+        store_factors(connection, load_factors())
+        store_pue(connection, 1.2, 0)
+    settle(db, "campus", BERLIN)
+    assert rollup(db, "campus", BERLIN, "DEU", 2000) == 1
+    shown = runs(db, "exit_signal, suspended_s, cpu_time_s, slurm_energy_j, timelimit_s")[0]
+    assert all(value is None or value < 2**32 for value in shown)
+    # Two runs of at most 4 CPUs and 100 s on one day.
+    assert db.execute("SELECT sum(cpu_s) <= 800 FROM usage_daily").fetchone() == (1,)
+
+
+@pytest.mark.parametrize("shown", [f"{N5000}_1", f"{'9' * 25}_1", f"3_{'9' * 25}"])
+def test_a_job_id_that_no_slurm_gives_is_left_out(db, take, shown):
+    assert take(export(row(JobID=shown), row(JobIDRaw="8", JobID="8"))).rejected == 1
+    assert runs(db, "job_id") == [(8,)]
+
+
+def many(count):
+    return export(*(row(JobIDRaw=str(n), JobID=str(n), JobName=f"{n * n:x}")
+                    for n in range(1, count + 1)))  # fmt: skip
+
+
+def test_joined_exports_are_read_to_the_last(db, take):
+    """`cat a.gz b.gz`: all members; and a header in the middle ends no job's name."""
+    joined = gzip.compress(export(row()).encode()) + gzip.compress(
+        export(row(JobIDRaw="8", JobID="8")).encode()
+    )
+    assert take(joined) == FileImport(seen=2, changed=2)
+    assert runs(db) == [(7, "train"), (8, "train")]
+
+
+@pytest.mark.parametrize("cut", [-4, -300])
+def test_a_gzip_file_that_is_cut_off_is_told(take, cut):
+    with pytest.raises(SlurmError, match=r"export.txt, byte \d+: cannot be read to its end"):
+        take(gzip.compress(many(300).encode())[:cut])
+
+
+def test_a_damaged_gzip_file_is_told(take):
+    packed = bytearray(gzip.compress(many(300).encode()))
+    packed[len(packed) // 2] ^= 0xFF
+    with pytest.raises(SlurmError, match="cannot be read to its end"):
+        take(bytes(packed))
+
+
+@pytest.mark.parametrize("rest", ["x" * 3_000_000, "y\n" * 1_500_000], ids=["one", "many"])
+def test_a_file_without_rows_ends_soon(monkeypatch, rest):
+    """Neither one line without end, nor millions of lines that are no rows."""
+    monkeypatch.setattr(import_reader, "LONGEST_ROW_BYTES", 1 << 20)
+    file = io.BytesIO((export(row())[:-1] + rest).encode())
+    began = time.process_time()
+    with pytest.raises(SlurmError, match="a row is longer than 1 MiB"):
+        list(read_export(file, "endless", "here"))
+    assert time.process_time() - began < 5
+
+
+def test_a_gzip_bomb_does_not_fill_the_memory(tmp_path):
+    packed = gzip.compress(export(row())[:-1].encode() + bytes(64 << 20))
+    tracemalloc.start()
+    with pytest.raises(SlurmError, match="a row is longer"):
+        list(read_export(io.BytesIO(packed), "bomb", "here"))
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert peak < 48 << 20
+
+
+def test_a_column_that_is_there_twice_is_refused(take):
+    with pytest.raises(SlurmError, match="line 1: has the columns State twice"):
+        take(export(row()[:-1] + "|FAILED\n", fields=[*FIELDS, "State"]))
+
+
+def test_a_byte_order_mark_is_no_part_of_the_header(db, take):
+    assert take("\ufeff" + export(row())) == FileImport(seen=1, changed=1)
+
+
+def test_a_row_without_a_cluster_is_of_the_sites(db, take):
+    take(export(row(Cluster="")))
+    assert runs(db, "cluster") == [("here",)]
+
+
+def test_a_pipe_is_read_to_its_end(db, tmp_path):
+    """As of `fairwatt import sacct <(zcat FILE)`: it can be opened once only."""
+    fifo = tmp_path / "fifo"
+    os.mkfifo(fifo)
+    writer = threading.Thread(target=lambda: fifo.write_text(many(3)))
+    writer.start()
+    done = import_file(db, str(fifo), cluster="here", catalogue=load_catalogue(), zone=BERLIN,
+                       now_ts=2000)  # fmt: skip
+    writer.join()
+    assert done == FileImport(seen=3, changed=3)
+
+
+def test_a_file_that_changes_while_it_is_read_is_told(db, take, tmp_path):
+    path = tmp_path / "export.txt"
+
+    def grow(_place):
+        path.write_text(path.read_text() + row(JobIDRaw="9", JobID="9"))
+
+    with pytest.raises(SlurmError, match="changed while it was read"):
+        take(many(3), on_progress=grow)
+    assert take(path.read_text()).seen == 4
+    assert db.execute("SELECT count(*) FROM meta WHERE key LIKE 'import.%'").fetchone() == (0,)
+
+
+def test_an_interrupted_import_goes_on_only_for_the_same_cluster(db, tmp_path):
+    """The wrong one was named, and the admin began anew with the right one."""
+    fields = [name for name in FIELDS if name != "Cluster"]
+    path = tmp_path / "export.txt"
+    path.write_text(
+        export(*(row(fields, JobIDRaw=str(n), JobID=str(n)) for n in range(1, 12_001)),
+               fields=fields)
+    )  # fmt: skip
+
+    def stop(_place):
+        raise KeyboardInterrupt
+
+    common = {"catalogue": load_catalogue(), "zone": BERLIN, "now_ts": 2000}
+    with pytest.raises(KeyboardInterrupt):
+        import_file(db, str(path), cluster="wrong", on_progress=stop, **common)
+    done = import_file(db, str(path), cluster="right", **common)
+    assert (done.seen, done.resumed_at) == (12_000, 0)
