@@ -94,7 +94,7 @@ def verify(
         skipped = gone | _waiting(store, days, zone, found)
         check_days(store, days, skipped, zone, found)
         check_hours(store, sources, days, gone, zone, found)
-        if (span.from_ms, span.until_ms) == (0, LAST_MS) and not gone:
+        if span[2:] == (0, LAST_MS) and not sources.are_dropped(*span[2:]):
             check_totals(store, balances, found)
         host = {device: kind for device, kind in kinds.items() if kind != "gpu"}
         runs = check_runs(store, sources, zone, span, host, found)

@@ -11,13 +11,14 @@ import msgspec
 import pytest
 from click.testing import CliRunner
 
+from fairwatt.accounting.archive import archive_windows, drop_months
 from fairwatt.accounting.days import day_bounds
 from fairwatt.accounting.ingest import ingest
 from fairwatt.accounting.ledger_commands import ledger
 from fairwatt.accounting.rollup import mark_open_days, rollup
 from fairwatt.accounting.runs import upsert_runs
 from fairwatt.accounting.settle import settle
-from fairwatt.accounting.store import transaction
+from fairwatt.accounting.store import open_store, transaction
 from fairwatt.accounting.verify import span_of, verify
 from fairwatt.core.catalogue import load_catalogue
 from tests.unit.accounting.samples import BERLIN, Node, new_store, sacct_run, share, whole
@@ -362,3 +363,51 @@ def test_the_command_prints_balances_and_fails_loudly(path, tmp_path, monkeypatc
     assert (fault["subject"], fault["expected"], fault["found"]) == ("GPU-a", "309", "308")
     assert str(MS) in fault["where"]
     assert fault["remedy"]
+
+
+@pytest.fixture
+def archived(path):
+    """The same store, with all windows in their month's file."""
+    db = open_store(path)
+    # The one of unknown energy stays.
+    assert archive_windows(db, (DAY[1] + 10 * 86_400) * 1000) == 7
+    db.close()
+    return path
+
+
+def test_windows_in_a_month_s_file_are_verified_there(archived):
+    done = checked(archived)
+    assert done.findings.faults == []
+    assert [b.measured_mj for b in done.balances] == [2198, 24, 446]
+    assert (done.runs, done.days) == (2, 3)
+    month = archived.with_name("store.windows-2024-10.db")
+    change(month, f"UPDATE window_share SET idle_mj = idle_mj + 1 WHERE t0_ms = {MS}"
+           " AND device_uuid = 'GPU-a'")  # fmt: skip
+    (fault, *_) = checked(archived).findings.faults
+    assert (fault.subject, fault.expected, fault.found) == ("GPU-a", 308, 309)
+
+
+def test_a_window_in_both_files_counts_once(archived):
+    """As after a crash between the copy and the removal."""
+    db = sqlite3.connect(archived)
+    db.execute("ATTACH ? AS month", (str(archived.with_name("store.windows-2024-10.db")),))
+    for table in ("window", "window_share"):
+        db.execute(f"INSERT INTO main.{table} SELECT * FROM month.{table}")
+    db.commit()
+    db.close()
+    done = checked(archived)
+    assert done.findings.faults == []
+    assert [b.windows for b in done.balances] == [4, 2, 2]
+
+
+def test_what_was_measured_in_a_removed_month_stays_and_is_no_fault(archived):
+    db = open_store(archived)
+    assert drop_months(db, (DAY[1] + 40 * 86_400) * 1000, 0) == ["2024-10"]
+    db.close()
+    done = checked(archived)
+    assert done.findings.faults == []
+    assert any("2 runs have windows of removed months" in note for note in done.findings.notes)
+    change(archived, "UPDATE usage_monthly SET idle_mj = idle_mj + 1 WHERE user = 'ada'")
+    assert [fault.where.split()[0] for fault in checked(archived).findings.faults] == [
+        "usage_monthly"
+    ]
