@@ -14,7 +14,6 @@ from types import FrameType
 from typing import Any
 
 from fairwatt.accounting.agent.asker import Asker, JobText
-from fairwatt.accounting.agent.extras import NO_EXTRAS
 from fairwatt.accounting.agent.health import HealthSettings, HealthWatch
 from fairwatt.accounting.agent.host.keeper import HostKeeper
 from fairwatt.accounting.agent.journal import Journal
@@ -26,6 +25,7 @@ from fairwatt.accounting.agent.requests import (
     job_id_of,
     parse_request,
 )
+from fairwatt.accounting.agent.sampling import Sampling
 from fairwatt.accounting.agent.server import HookServer, Reply
 from fairwatt.accounting.agent.settings import AgentSettings
 from fairwatt.accounting.agent.sources import Observation, Source
@@ -43,7 +43,6 @@ HOOK_ANSWER_S = 0.12
 HOUSEKEEPING_S = 1.0
 METRICS_S = 60.0
 SHIP_SOON_S = 0.5
-FIRST_SAMPLE_S = 1.0
 LAST_READING_S = 1.0
 
 _log = logging.getLogger(__name__)
@@ -81,7 +80,7 @@ class Daemon:
         self._names = itertools.count()
         path = settings.metrics_file
         self._metrics = MetricsFile(path, journal, keeper, self._delivery) if path else None
-        self._sample_s = settings.sample_s
+        self._sampling = Sampling(self._timers, settings.sample_s, self._look, self._look_beside)
         self._stopping = False
 
     def run(self) -> None:
@@ -162,19 +161,17 @@ class Daemon:
         self._cut_host(seen)
         self._timers.set("ship", SHIP_SOON_S, self._ship)
         self._asker.ask()
-        self._sample_soon()
+        self._sampling.soon()
         self._plan_border()
 
-    def _sample_soon(self) -> None:
-        """Short jobs need samples too: begin quickly after a change, then slow down."""
-        self._sample_s = min(FIRST_SAMPLE_S, self._settings.sample_s)
-        self._timers.set("sample", self._sample_s, self._sample)
+    def _look(self, done: Callable[[], None]) -> None:
+        def observed(seen: Observation) -> None:
+            done()
+            self._keeper.sample(seen)
 
-    def _sample(self) -> None:
-        self._sample_s = min(2 * self._sample_s, self._settings.sample_s)
-        self._timers.set("sample", self._sample_s, self._sample)
-        if not self._gpu.outstanding:
-            self._visit(self._keeper.sample, with_utils=True, with_extras=True)
+        self._visit(observed, with_utils=True, with_extras=True)
+
+    def _look_beside(self) -> None:
         self._host.sample()
         self._ask_slow_meters()
 
@@ -237,7 +234,7 @@ class Daemon:
             with self._journal.synced_at_end():
                 answer_first(seen)
             self._asker.ask()
-            self._sample_soon()
+            self._sampling.soon()
 
         def answer_first(seen: Observation | None) -> None:
             job_id = job_id_of(request) or 0
@@ -318,7 +315,8 @@ def observe(
 ) -> Observation:
     """Visit the source once: enumerate if wanted, read all devices, ask for utilisation.
 
-    `shared` names the boards with several jobs; None: nothing is asked that takes longer.
+    `shared` names the boards with several jobs; None, as a hook waits: of the rest only the
+    utilisation is asked, which GPM tells as the mean since the last look.
     Whatever goes wrong becomes the observation's `fault`: the keeper must hear of every visit.
     """
     try:
@@ -336,24 +334,30 @@ def _observed(
     shared: Collection[str] | None,
 ) -> Observation:
     devices = None
+    driver = ""
     fault = None
     names = set(watched)
     if enumerate_devices:
         try:
             devices = source.devices()
+            driver = source.driver_version()
             names |= {device.uuid for device in devices}
         except DeviceError as error:
             fault = str(error)
     order = sorted(names)
     samples = tuple(source.read(order))
     if not with_utils:
-        return Observation(devices, samples, None, fault)
+        return Observation(devices, samples, None, fault, driver=driver)
+    utils = source.utilisation(order)
+    if shared is None:
+        return Observation(devices, samples, utils, fault, driver=driver)
     return Observation(
         devices,
         samples,
-        source.utilisation(order),
+        utils,
         fault,
         clocks=source.clocks(order),
         memory=source.memory(order),
-        extras=NO_EXTRAS if shared is None else source.extras(order, shared),
+        extras=source.extras(order, shared),
+        driver=driver,
     )

@@ -7,37 +7,28 @@ No thread, socket or clock of its own: the daemon brings what it saw, tests brin
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Collection, Iterable
+import time
+from collections.abc import Callable, Collection, Iterable, Mapping
 from typing import Any
 
-import msgspec
-
+from fairwatt.accounting.agent.board_windows import BoardWindows
 from fairwatt.accounting.agent.dcgm_map import DcgmMap
 from fairwatt.accounting.agent.extras import shared_boards
 from fairwatt.accounting.agent.inbox import Inbox
 from fairwatt.accounting.agent.job_files import JobFiles
 from fairwatt.accounting.agent.journal import Journal
-from fairwatt.accounting.agent.meter import Meter
 from fairwatt.accounting.agent.pace import LivePace
-from fairwatt.accounting.agent.records import Entry, Origin, Reading
+from fairwatt.accounting.agent.records import Entry, Origin
 from fairwatt.accounting.agent.requests import HookRequest, job_id_of
 from fairwatt.accounting.agent.runs import correcting, ending, lost_with_boot, starting
-from fairwatt.accounting.agent.sampled import Sampled
 from fairwatt.accounting.agent.settings import AgentSettings
 from fairwatt.accounting.agent.sharing import ASSUMED
 from fairwatt.accounting.agent.slurm_places import SlurmPlaces
 from fairwatt.accounting.agent.sources import Observation
-from fairwatt.accounting.agent.windows import (
-    BoardPower,
-    close_windows,
-    reboot_windows,
-    snapped,
-    went_back,
-)
 from fairwatt.core.catalogue import Catalogue
 from fairwatt.core.clock import now_ms
 from fairwatt.core.conf_lines import constrains_devices
-from fairwatt.core.errors import CatalogueError, ConfigError
+from fairwatt.core.errors import ConfigError
 from fairwatt.core.events import AgentStarted, RunEnded
 from fairwatt.core.records import Device
 from fairwatt.core.verdict import Holder
@@ -48,7 +39,18 @@ _log = logging.getLogger(__name__)
 
 
 class Keeper:
-    """Owns the ledger of one node; all it decides goes through the journal."""
+    """Owns the ledger of one node; all it decides goes through the journal.
+
+    Args:
+        settings: the agent's.
+        journal: the node's.
+        origin: stamps the events.
+        catalogue: the known models.
+        version: of this program.
+        minor_of: device node to minor number; None: from the kernel.
+        clock_ms: UTC epoch milliseconds.
+        steady_ms: milliseconds on a clock that nobody sets; None: the kernel's, or `clock_ms`.
+    """
 
     def __init__(
         self,
@@ -60,8 +62,8 @@ class Keeper:
         version: str,
         minor_of: Callable[[str], int] | None = None,
         clock_ms: Callable[[], int] | None = None,
+        steady_ms: Callable[[], int] | None = None,
     ) -> None:
-        self.devices: dict[str, Device] = {}
         self.wants_enumeration = True
         self.ship_soon = False
         self.pace = LivePace()
@@ -69,17 +71,21 @@ class Keeper:
         self._settings = settings
         self._journal = journal
         self._origin = origin
-        self._catalogue = catalogue
         self._version = version
         self._places = SlurmPlaces(settings, minor_of)
         self._clock_ms = clock_ms or now_ms
-        self._sampled = Sampled()
-        self._meter = Meter(origin.boot_id)
-        self._resumed: set[str] = set()
+        self._boards = BoardWindows(
+            origin, journal, catalogue, steady_ms or clock_ms or _steady_ms, self._commit
+        )
         self._untold: set[int] = set()
         self._job_files = JobFiles(settings.job_dir, settings.dcgm_job_dir)
         self._dcgm = DcgmMap(settings.dcgm_job_dir)
         self._inbox = Inbox(settings.inbox_dir)
+
+    @property
+    def devices(self) -> Mapping[str, Device]:
+        """The devices that NVML showed last, by UUID."""
+        return self._boards.devices
 
     @property
     def watched(self) -> list[str]:
@@ -106,13 +112,7 @@ class Keeper:
         """Take up the ledger where it was left; runs of an earlier boot end at `boot_ms`."""
         state = self._journal.state
         self._commit(lost_with_boot(state, self._origin, boot_ms))
-        self._commit(reboot_windows(state, self._origin, boot_ms))
-        self._commit(
-            Entry(reading=msgspec.structs.replace(reading, energy_mj=None))
-            for reading in list(state.baselines.values())
-            if reading.method == "integrated"
-        )
-        self._resumed = set(state.baselines)
+        self._boards.resume(boot_ms)
         self._note_numbering()
         self._job_files.note_settings(self._settings.hook)
         open_jobs = {run.job_id for run in state.runs}
@@ -139,15 +139,15 @@ class Keeper:
     def sample(self, seen: Observation) -> None:
         """Note utilisation and power between cuts, and messages that wait in the inbox."""
         self._learn(seen)
-        reset = self._catch_resets(self._readings(seen))
-        self._note(seen)
+        reset = self._boards.catch_resets(self._boards.readings(seen))
+        self._boards.note(seen)
         self._cut(seen, self._drain() | reset)
         self.pace.look(seen, self._journal.state.runs, self.devices)
 
     def border(self, seen: Observation, border_ms: int) -> None:
         """Cut all windows at a wall-clock border."""
         self._learn(seen)
-        self._note(seen)
+        self._boards.note(seen)
         self._drain()  # else who came or went before now would be charged with the others' part
         self._cut(seen, self.watched, border_ms=border_ms)
 
@@ -158,7 +158,7 @@ class Keeper:
         """
         if seen is not None:
             self._learn(seen)
-            self._note(seen, at_hook=True)
+            self._boards.note(seen, at_hook=True)
         self._cut(seen, self._drain())
         return self._act(request, seen, "epilog")
 
@@ -169,7 +169,7 @@ class Keeper:
 
     def energies(self, seen: Observation) -> dict[str, int | None]:
         """Return what each device used so far in mJ, by the observation."""
-        return {uuid: reading.energy_mj for uuid, reading in self._readings(seen).items()}
+        return {uuid: reading.energy_mj for uuid, reading in self._boards.readings(seen).items()}
 
     def devices_of(self, job_id: int) -> set[str]:
         """Return the devices that a job holds, or held since their last reading."""
@@ -192,9 +192,9 @@ class Keeper:
             "next_seq": state.next_seq,
             "delivered_seq": self._journal.delivered_seq,
             "on_disk": not self._journal.failing,
-            "faults": self._meter.faults,
+            "faults": self._boards.meter.faults,
             "slow": self.pace.status(),
-            "doubtful": self._sampled.check.status(),
+            **self._boards.status(),
         }
 
     # -- hooks ---------------------------------------------------------------------------------
@@ -231,7 +231,7 @@ class Keeper:
             _log.error(
                 "job %d: its devices are unknown, so is its energy: %s", job_id, placement.problem
             )
-        entries = self._closing(seen, {share.device for share in placement.holds})
+        entries = self._boards.closing(seen, {share.device for share in placement.holds})
         entries += starting(state, request, placement.holds, placement.mapped_by, self._origin)
         durable = self._commit(entries)
         self._job_files.write(job_id, placement.places)
@@ -240,7 +240,7 @@ class Keeper:
 
     def _end(self, request: HookRequest, seen: Observation | None, closed_by: str) -> bool:
         state = self._journal.state
-        entries = self._closing(seen, self.devices_of(job_id_of(request) or 0))
+        entries = self._boards.closing(seen, self.devices_of(job_id_of(request) or 0))
         read_ms = max((e.reading.t_ms for e in entries if e.reading), default=0)
         ends = ending(state, request, closed_by, self._origin, read_ms, self._clock_ms())
         return self._commit(entries + ends)
@@ -269,16 +269,16 @@ class Keeper:
         if seen.devices is not None:
             fresh = {device.uuid: device for device in seen.devices}
             announce = announce or fresh != self.devices
-            self.devices = fresh
+            self._boards.take_devices(fresh, seen.driver)
             self.wants_enumeration = not fresh or self._has_faults(seen)
             if announce:
                 self._job_files.note_devices(self._places.of_node(list(fresh.values())))
             for device in fresh.values() if announce else ():
                 self._warn_unknown_model(device)
-            self._meter.note_fault("NVML", None)
+            self._boards.meter.note_fault("NVML", None)
         elif seen.fault:
             self.wants_enumeration = True
-            self._meter.note_fault("NVML", seen.fault)
+            self._boards.meter.note_fault("NVML", seen.fault)
         elif self._has_faults(seen):
             self.wants_enumeration = True
         if announce:
@@ -317,63 +317,12 @@ class Keeper:
                 device.memory_mib,
             )
 
-    def _power(self, uuid: str) -> BoardPower:
-        device = self.devices.get(uuid)
-        if device is None or device.model is None:
-            return BoardPower()
-        try:
-            model = self._catalogue.model(device.model)
-        except CatalogueError:
-            return BoardPower()
-        idle_mw = model.idle_mig_mw if device.mig_enabled else model.idle_mw
-        return BoardPower(max(0, idle_mw), model.max_mw)
-
-    # -- readings and windows ------------------------------------------------------------------
-
-    def _note(self, seen: Observation, *, at_hook: bool = False) -> None:
-        self._sampled.note(seen, self.devices, self._journal.state.runs, at_hook=at_hook)
-
-    def _catch_resets(self, readings: dict[str, Reading]) -> set[str]:
-        """Close windows of counters that fell with the reading before; return the devices."""
-        fallen = self._meter.before_resets(readings)
-        for last in fallen:
-            self._commit(self._closed(last))
-        return {last.device for last in fallen}
-
-    def _readings(self, seen: Observation | None) -> dict[str, Reading]:
-        return self._meter.readings(seen.samples if seen else ())
+    # -- the journal ---------------------------------------------------------------------------
 
     def _cut(
         self, seen: Observation | None, devices: Collection[str], *, border_ms: int | None = None
     ) -> None:
-        self._commit(self._closing(seen, devices, border_ms=border_ms))
-
-    def _closing(
-        self, seen: Observation | None, devices: Collection[str], *, border_ms: int | None = None
-    ) -> list[Entry]:
-        """Return the entries that close the windows of `devices` as far as they were read."""
-        readings = self._readings(seen)
-        self._catch_resets(readings)
-        entries: list[Entry] = []
-        for uuid in sorted(devices):
-            if uuid in readings:
-                if went_back(self._journal.state, readings[uuid]):
-                    self._resumed.add(uuid)  # no window can tell the stretch apart: as a gap
-                entries += self._closed(snapped(readings[uuid], border_ms))
-        return entries
-
-    def _closed(self, reading: Reading) -> list[Entry]:
-        return close_windows(
-            self._journal.state,
-            reading,
-            self._origin,
-            self._power(reading.device),
-            self._sampled.usage.means(reading.device),
-            self._sampled.usage.clock_mhz(reading.device),
-            self._sampled.usage.memory(reading.device),
-            resumed=reading.device in self._resumed,
-            doubt=self._sampled.check.flag(reading.device),
-        )
+        self._commit(self._boards.closing(seen, devices, border_ms=border_ms))
 
     def _commit(self, entries: Iterable[Entry]) -> bool:
         """Put entries in the journal and do what follows from them."""
@@ -383,8 +332,7 @@ class Keeper:
         durable = self._journal.append(entries)
         for entry in entries:
             if entry.reading is not None:
-                self._resumed.discard(entry.reading.device)
-                self._sampled.usage.open(entry.reading.device, entry.reading.t_ms)
+                self._boards.begin(entry.reading)
             if isinstance(entry.event, RunEnded):
                 self._job_files.remove(entry.event.job_id)
                 self._dcgm.remove({entry.event.job_id})
@@ -398,3 +346,7 @@ class Keeper:
             _log.warning(
                 "job %d: no epilog was seen; closed because: %s", event.job_id, event.closed_by
             )
+
+
+def _steady_ms() -> int:
+    return time.monotonic_ns() // 1_000_000

@@ -84,6 +84,14 @@ class NvmlSource:
         self._devices = {device.uuid: (device, handle) for device, handle in found}
         return tuple(device for device, _ in found)
 
+    def driver_version(self) -> str:
+        """Return the driver's version, "" where it cannot be told."""
+        try:
+            return str(pynvml.nvmlSystemGetDriverVersion()) if self._ready else ""
+        except pynvml.NVMLError as error:
+            self._note(error)
+            return ""
+
     def read(self, devices: Sequence[str]) -> list[Sample]:
         """Return one sample per device UUID; energy first, power only where it is missing."""
         return [self._sample(uuid) for uuid in devices]

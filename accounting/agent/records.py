@@ -13,6 +13,8 @@ __all__ = [
     "EndedRun",
     "Entry",
     "HostMark",
+    "IdleLook",
+    "IdleLooks",
     "Method",
     "Origin",
     "Reading",
@@ -62,7 +64,7 @@ class HostMark(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """A part of the host at the end of its last window; its counter in µJ, None: not known.
 
     `rest_uj` < 1000 is what was read but not counted yet; `idle_mw` the least that the part was
-    seen to draw while no job ran.
+    seen to draw while no job ran, but for the least looks of many.
     """
 
     device: str
@@ -83,14 +85,37 @@ class UseMark(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     system_us: int | None = None
 
 
+class IdleLook(msgspec.Struct, frozen=True, kw_only=True):
+    """A board's mean power in a window until `t_ms` in which nobody used it.
+
+    `basis` names model, MIG mode and driver: it says nothing of another.
+    """
+
+    device: str
+    basis: str
+    t_ms: int
+    mean_mw: int
+
+
+class IdleLooks(msgspec.Struct, kw_only=True):
+    """The latest looks at a board on one basis; the first of them all was at `since_ms`."""
+
+    basis: str
+    since_ms: int
+    until_ms: int
+    means_mw: list[int]
+
+
 class Entry(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """One journal line: an event for the collector, a device's new baseline, or both at once.
 
     A closed window carries the reading it ended with: one line, so neither is ever alone. For a
-    part of the host that is `host`; with the last of them comes `uses`.
+    part of the host that is `host`; with the last of them comes `uses`. `look` is what the window
+    taught of the board's idle power.
     """
 
     event: Event | None = None
     reading: Reading | None = None
     host: HostMark | None = None
     uses: UseMark | None = None
+    look: IdleLook | None = None

@@ -40,8 +40,7 @@ class Sampled:
             device = devices.get(uuid)
             if device is not None and (device.mig_enabled or not at_hook):
                 utils = utils_of(uuid, (seen.utils or {}).get(uuid, {}), seen.extras, runs)
-                clock_mhz = None if at_hook else seen.clocks.get(uuid)
-                used_mib = {} if at_hook else seen.memory.get(uuid)
+                clock_mhz, used_mib = seen.clocks.get(uuid), seen.memory.get(uuid)
                 self.usage.add(uuid, sample.t_ms, utils, clock_mhz, used_mib)
             power_mw = seen.extras.powers.get(uuid)
             if sample.energy_mj is not None and power_mw is not None:

@@ -44,6 +44,9 @@ class Source(Protocol):
             DeviceError: no GPU library, or its driver is not loaded.
         """
 
+    def driver_version(self) -> str:
+        """Return the driver's version, "" where it cannot be told. Never raises."""
+
     def read(self, devices: Sequence[str]) -> list[Sample]:
         """Return one sample per device UUID; a lost device has `fault` set. Never raises."""
 
@@ -67,7 +70,8 @@ class Source(Protocol):
 class Observation:
     """What one visit to the source gave; `devices` None: it could not be asked, see `fault`.
 
-    `clocks` and `memory` are asked for with the utilisation, `extras` at regular samples.
+    `clocks`, `memory` and `extras` are asked for at regular samples only; `driver` is the
+    driver's version, told with the devices.
     """
 
     devices: tuple[Device, ...] | None
@@ -77,3 +81,4 @@ class Observation:
     clocks: Mapping[str, int] = field(default_factory=dict)
     memory: MemoryUse = field(default_factory=dict)
     extras: Extras = NO_EXTRAS
+    driver: str = ""

@@ -7,10 +7,13 @@ from collections.abc import Iterable, Sequence
 
 import msgspec
 
+from fairwatt.accounting.agent.idle_looks import added
 from fairwatt.accounting.agent.records import (
     EndedRun,
     Entry,
     HostMark,
+    IdleLook,
+    IdleLooks,
     Reading,
     TimedHold,
     UseMark,
@@ -27,7 +30,7 @@ class State(msgspec.Struct, kw_only=True):
     """What must survive a crash; `runs` are open, `ended` the latest (job_id, start_ms) closed.
 
     `host` are the parts of the host by device, `host_ended` the runs that their next windows owe
-    something to.
+    something to. `idle` is what was seen of boards that nobody used.
     """
 
     next_seq: int = 0
@@ -38,6 +41,7 @@ class State(msgspec.Struct, kw_only=True):
     host: dict[str, HostMark] = {}
     host_ended: list[EndedRun] = []
     uses: UseMark | None = None
+    idle: dict[str, IdleLooks] = {}
 
     def knows(self, job_id: int, start_ms: int) -> bool:
         """Say whether this very run was already opened, or opened and closed."""
@@ -73,6 +77,8 @@ def apply(state: State, entries: Sequence[Entry]) -> None:
             state.host[entry.host.device] = entry.host
         if entry.uses is not None:
             _apply_uses(state, entry.uses)
+        if entry.look is not None:
+            _apply_look(state, entry.look)
 
 
 def _apply_event(state: State, event: Event) -> None:
@@ -126,3 +132,15 @@ def _apply_reading(state: State, reading: Reading) -> None:
 def _apply_uses(state: State, uses: UseMark) -> None:
     state.uses = uses
     state.host_ended = [ended for ended in state.host_ended if ended.until_ms > uses.t_ms]
+
+
+def _apply_look(state: State, look: IdleLook) -> None:
+    """Add a look; those of another model, MIG mode or driver are forgotten."""
+    before = state.idle.get(look.device)
+    kept = before if before is not None and before.basis == look.basis else None
+    state.idle[look.device] = IdleLooks(
+        basis=look.basis,
+        since_ms=kept.since_ms if kept else look.t_ms,
+        until_ms=look.t_ms,
+        means_mw=added(kept.means_mw if kept else (), look.mean_mw),
+    )

@@ -35,6 +35,11 @@ TRIALS: Sequence[tuple[str, float | None, Build]] = (
     ("whole GPUs, energy counter", GOAL_GPU, lambda h: gpu_trial(whole_cluster(1, h))),
     ("MIG, GPM tells the work", GOAL_GPU, lambda h: gpu_trial(mig_cluster(2, h))),
     (
+        "MIG, the same boards after two idle hours: idle power is learnt",
+        GOAL_GPU,
+        lambda h: gpu_trial(mig_cluster(2, h), quiet_h=2),
+    ),
+    (
         "whole GPUs, each counter restarts every 2 h at any moment",
         GOAL_GPU,
         lambda h: gpu_trial(whole_cluster(3, h, resets=_often(h))),

@@ -145,6 +145,9 @@ class Boards:
             for minor, (uuid, parts) in enumerate(BOARDS[self._node])
         )  # fmt: skip
 
+    def driver_version(self) -> str:
+        return "550.54"
+
     def read(self, devices: Sequence[str]) -> list[Sample]:
         return [
             Sample(uuid, self.at_s * 1000, energy_mj=self._world.energy_mj(uuid, self.at_s))

@@ -32,7 +32,7 @@ from tests.sim.load import Job
 
 __all__ = ["NODE", "SimNode"]
 
-NODE = "sim01"
+NODE, DRIVER = "sim01", "550.54"
 FIRST_SAMPLE_MS, SAMPLE_MS, WINDOW_MS = 1_000, 10_000, 300_000
 _Action = Callable[[], None]
 
@@ -201,9 +201,9 @@ class SimNode:
         devices = tuple(board.device for board in self._boards.values())
         samples = tuple(self._read(board) for board in self._boards.values())
         if not with_utils:
-            return Observation(devices, samples)
+            return Observation(devices, samples, driver=DRIVER)
         utils = {uuid: self._utils(board) for uuid, board in self._boards.items()}
-        return Observation(devices, samples, utils)
+        return Observation(devices, samples, utils, driver=DRIVER)
 
     def _read(self, board: SimBoard) -> Sample:
         uuid, t_ms = board.device.uuid, self.now_ms

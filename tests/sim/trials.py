@@ -40,13 +40,19 @@ class Trial:
         return energy_mj
 
 
-def gpu_trial(cluster: GpuCluster, outages: int = 0, seed: int = 11) -> Trial:
-    """Run a node's jobs past the agent and the store; the agent is dead `outages` times."""
+def gpu_trial(
+    cluster: GpuCluster, outages: int = 0, seed: int = 11, *, quiet_h: float = 0.0
+) -> Trial:
+    """Run a node's jobs past the agent and the store; the agent is dead `outages` times.
+
+    Before its first job the node has been idle for `quiet_h` hours.
+    """
     rng = random.Random(seed)
     away = outage_spans(rng, cluster.t0_ms, cluster.t1_ms, outages)
     with TemporaryDirectory(prefix="fairwatt-sim-") as folder:
         node = SimNode(Path(folder), cluster.boards, seed=seed)
-        events = node.run(cluster.jobs, cluster.t0_ms, cluster.t1_ms, away)
+        began_ms = cluster.t0_ms - round(60 * MINUTE_MS * quiet_h)
+        events = node.run(cluster.jobs, began_ms, cluster.t1_ms, away)
         found = booked(events, cluster.jobs, Path(folder))
     phase_ms = rng.randrange(POLL_MS)
     return Trial(

@@ -5,9 +5,10 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from fairwatt.accounting.agent.host.source import Reading
+from fairwatt.accounting.agent.idle_looks import added, low_mw
 from fairwatt.accounting.ledger_host import host_delta
 from fairwatt.core.events import DeviceKind, Flag
 
@@ -17,7 +18,7 @@ STALE_MS = 60_000
 """Beyond this a power says nothing about the time since."""
 LEAST_IDLE_MS, MOST_IDLE_MS = 5_000, 60_000
 """A shorter look may catch a moment's peak or dip; in a longer one the clock may have been set,
-and an idle power that is too small would be kept for good."""
+which would seem to have drawn next to nothing."""
 _NONE = Flag(0)
 _REASONS = Flag.LOST | Flag.RESET | Flag.IMPLAUSIBLE | Flag.AMBIGUOUS
 _log = logging.getLogger(__name__)
@@ -43,7 +44,7 @@ class _Part:
     sum_uj: int | None = None
     flags: Flag = _NONE
     lost: bool = False
-    idle_mw: int | None = None
+    idle_looks: list[int] = field(default_factory=list)
 
 
 class HostMeter:
@@ -63,7 +64,8 @@ class HostMeter:
     ) -> None:
         """Take up a part where its last window ended; `counter_uj` None: its next is unknown."""
         known = None if counter_uj is None else 0
-        resumed = _Part(method, t_ms, counter_uj, sum_uj=known, idle_mw=idle_mw, lost=True)
+        resumed = _Part(method, t_ms, counter_uj, sum_uj=known, lost=True)
+        resumed.idle_looks = [] if idle_mw is None else [idle_mw]
         self._parts[part] = resumed
 
     def take(self, source: str, readings: Iterable[Reading], *, unused: bool) -> None:
@@ -106,7 +108,7 @@ class HostMeter:
             part.counter_uj = part.power_mw = None
         known = part.counter_uj is not None or part.power_mw is not None
         part.sum_uj, part.flags = (0 if known else None), _NONE
-        return Metered(energy_uj, flags, part.counter_uj, part.method, part.idle_mw)
+        return Metered(energy_uj, flags, part.counter_uj, part.method, low_mw(part.idle_looks))
 
     def _note_fault(self, place: str, fault: str | None) -> None:
         """Log a fault when it appears and when it is over, not at every look."""
@@ -175,5 +177,5 @@ def _hold_power(part: _Part, t_ms: int) -> None:
 
 
 def _note_idle(part: _Part, power_mw: int, unused: bool) -> None:
-    if unused and (part.idle_mw is None or power_mw < part.idle_mw):
-        part.idle_mw = power_mw
+    if unused:
+        part.idle_looks = added(part.idle_looks, power_mw)

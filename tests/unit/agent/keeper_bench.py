@@ -47,6 +47,8 @@ class Bench:
         self.boot_id = boot_id
         self.boot_ms = NOON_MS - HOUR_MS
         self.dcgm_job_dir: Path | None = None
+        self.driver = "550.54"
+        self.steady_ms: int | None = None
         self.keeper: Keeper | None = None
         self.journal: Journal | None = None
 
@@ -64,6 +66,7 @@ class Bench:
         self.keeper = Keeper(
             settings, self.journal, origin, load_catalogue(), version="0",
             clock_ms=lambda: self.now_ms,
+            steady_ms=lambda: self.now_ms if self.steady_ms is None else self.steady_ms,
         )  # fmt: skip
         self.keeper.resume(self.boot_ms)
         self.keeper.begin(self.look())
@@ -84,7 +87,9 @@ class Bench:
         clocks = {} if clock is None else {self.device.uuid: clock}
         known = {self.device.uuid: utils or {}}
         memory = {self.device.uuid: used_mib or {}}
-        return Observation((self.device,), (sample,), known, clocks=clocks, memory=memory)
+        return Observation(
+            (self.device,), (sample,), known, clocks=clocks, memory=memory, driver=self.driver
+        )
 
     def pass_time(self, ms: int, power_mw: int) -> None:
         self.now_ms += ms
