@@ -88,14 +88,15 @@ def split_host(
     spans: Sequence[HostSpan],
     uses: Sequence[HostUse],
     system_used: int,
+    nobody_used: int = 0,
 ) -> list[HostSplit]:
     """Split `delta_mj` ≥ 0 of one part over its owners and, if there are several, its spans.
 
     Idle energy goes by what each run holds of `whole` and for how long, what nobody holds being
-    unallocated; active energy by what runs and system used in all spans together, and then by
-    time. Where any run's use is unknown, or nothing was used, it goes by what was held and for
-    how long. Shares come in the order of the runs' names, which also settles ties: the order of
-    `uses` plays no part.
+    unallocated; active energy by what runs, system and nobody used in all spans together, and
+    then by time. Where any run's use is unknown, or nothing was used, it goes by what was held
+    and for how long. Shares come in the order of the runs' names, which also settles ties: the
+    order of `uses` plays no part.
 
     Args:
         delta_mj: measured energy.
@@ -104,12 +105,13 @@ def split_host(
         spans: stretches of time, between which runs came or went.
         uses: the runs that are present in any of them.
         system_used: what the system used, in the unit of `used`.
+        nobody_used: what was used by jobs that no run is known of.
     """
     uses, spans = _in_order(uses, spans)
     times = [span.dt_ms for span in spans]
     idle_mj = min(delta_mj, (idle_mw or 0) * sum(times) // 1000)
     idle = split_largest_remainder(idle_mj, times)
-    active = _active(delta_mj - idle_mj, spans, uses, system_used)
+    active = _active(delta_mj - idle_mj, spans, uses, (system_used, nobody_used))
     return [
         _split(span, idle[place], whole, uses, [parts[place] for parts in active])
         for place, span in enumerate(spans)
@@ -131,25 +133,31 @@ def _in_order(
 
 
 def _active(
-    active_mj: int, spans: Sequence[HostSpan], uses: Sequence[HostUse], system_used: int
+    active_mj: int,
+    spans: Sequence[HostSpan],
+    uses: Sequence[HostUse],
+    beside: tuple[int, int],
 ) -> list[list[int]]:
     """Return each run's active energy by span, then the system's, then nobody's."""
     times = [span.dt_ms for span in spans]
     there = [span.presence for span in spans]
     present = [[one.get(place, 0) for one in there] for place in range(len(uses))]
-    *weights, nobody = _weights(uses, [sum(spent) for spent in present], system_used)
-    amounts = split_largest_remainder(active_mj, [*weights, nobody])
+    weights = _weights(uses, [sum(spent) for spent in present], beside)
+    amounts = split_largest_remainder(active_mj, weights)
     return [
         split_largest_remainder(amount, spent)
         for amount, spent in zip(amounts, [*present, times, times], strict=True)
     ]
 
 
-def _weights(uses: Sequence[HostUse], present_ms: Sequence[int], system_used: int) -> list[int]:
+def _weights(
+    uses: Sequence[HostUse], present_ms: Sequence[int], beside: tuple[int, int]
+) -> list[int]:
+    """Return the weight of each run, then the system's and nobody's."""
     told = [use.used if spent else 0 for use, spent in zip(uses, present_ms, strict=True)]
     known = [used for used in told if used is not None]
-    if len(known) == len(uses) and (system_used or any(known)):
-        return [*known, system_used, 0]
+    if len(known) == len(uses) and (any(beside) or any(known)):
+        return [*known, *beside]
     held = [use.held * spent for use, spent in zip(uses, present_ms, strict=True)]
     if not any(held):
         held = list(present_ms)

@@ -22,12 +22,16 @@ PPM = 1_000_000
 
 @dataclass(frozen=True, slots=True)
 class Weights:
-    """What can be held of a part, by whom it was, and what the system used; `spread`: assumed."""
+    """What can be held of a part, by whom it was, and what the system used; `spread`: assumed.
+
+    `nobody_used` is what jobs used that no run is known of.
+    """
 
     whole: int
     uses: list[HostUse]
     system_used: int
     spread: bool
+    nobody_used: int = 0
 
 
 def cpu_weights(
@@ -53,7 +57,8 @@ def cpu_weights(
             held, of, among = _assumed(whole, one, topology, len(present)), len(here), everywhere
         time_us = None if use.cpu_us is None else use.cpu_us * of // max(1, among)
         uses.append(_use(one, held, time_us, held * one.ms))
-    return Weights(whole, uses, system.cpu_us * len(here) // everywhere, spread)
+    system_us = system.cpu_us * len(here) // everywhere
+    return Weights(whole, uses, system_us, spread, _strangers_us(topology, here, system))
 
 
 def dram_weights(
@@ -69,7 +74,8 @@ def dram_weights(
             held = _assumed(whole, one, topology, len(present))
         held = min(whole, held)
         uses.append(_use(one, held, use.memory_bytes, held))
-    return Weights(whole, uses, system.memory_bytes, spread)
+    nobody = sum(one.memory_bytes or 0 for one in system.strangers)
+    return Weights(whole, uses, system.memory_bytes, spread, nobody)
 
 
 def node_weights(
@@ -94,6 +100,15 @@ def node_weights(
         share = max(share, gpus.get((one.run.job_id, one.run.t_ms), 0))
         uses.append(HostUse(one.run.job_id, one.run.t_ms, share, 0))
     return Weights(PPM, uses, 0, spread)
+
+
+def _strangers_us(topology: Topology, here: frozenset[int], system: SystemUse) -> int:
+    """Return what unknown jobs used here, each by the CPUs that its group names."""
+    used_us = 0
+    for one in system.strangers:
+        cpus = one.cpus & topology.all_cpus or topology.all_cpus
+        used_us += (one.cpu_us or 0) * len(cpus & here) // max(1, len(cpus))
+    return used_us
 
 
 def _use(one: Present, held: int, used: int | None, full: int) -> HostUse:

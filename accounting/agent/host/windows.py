@@ -12,8 +12,9 @@ from dataclasses import dataclass
 from itertools import pairwise
 
 from fairwatt.accounting.agent.host.meter import Metered
+from fairwatt.accounting.agent.host.weights import Weights
 from fairwatt.accounting.agent.records import EndedRun, Entry, HostMark, Origin
-from fairwatt.accounting.ledger_host import HostSpan, HostSplit, HostUse, split_host
+from fairwatt.accounting.ledger_host import HostSpan, HostSplit, split_host
 from fairwatt.core.events import DeviceKind, Flag, RunStarted, WindowClosed
 
 __all__ = ["Stretch", "closing", "reboot_windows", "stretches"]
@@ -68,22 +69,20 @@ def closing(
     device: str,
     kind: DeviceKind,
     cuts: Sequence[Stretch],
-    whole: int,
-    uses: Sequence[HostUse],
-    system_used: int,
+    weights: Weights,
     origin: Origin,
     idle_mw: int | None,
     flags: Flag,
 ) -> list[Entry]:
     """Return the entries that bring a part's mark to the end of the last stretch.
 
-    `uses` are of all runs that are there in any stretch, in the order of their first.
+    `weights` are of all runs that are there in any stretch, in the order of their first.
     """
     known_uj = None if part.energy_uj is None else part.energy_uj + before.rest_uj
     flags |= part.flags | (Flag.GAP if len(cuts) > 1 else Flag(0))
     splits: Sequence[HostSplit | None] = [None] * len(cuts)
     if known_uj is not None:
-        places = {(use.job_id, use.run_start_ms): place for place, use in enumerate(uses)}
+        places = {(use.job_id, use.run_start_ms): place for place, use in enumerate(weights.uses)}
         spans = [
             HostSpan(
                 cut.t1_ms - cut.t0_ms,
@@ -92,8 +91,16 @@ def closing(
             )
             for cut in cuts
         ]
-        splits = split_host(known_uj // 1000, idle_mw, whole, spans, uses, system_used)
-        flags |= Flag.NO_UTIL if any(use.used is None for use in uses) else Flag(0)
+        splits = split_host(
+            known_uj // 1000,
+            idle_mw,
+            weights.whole,
+            spans,
+            weights.uses,
+            weights.system_used,
+            weights.nobody_used,
+        )
+        flags |= Flag.NO_UTIL if any(use.used is None for use in weights.uses) else Flag(0)
     entries = []
     for cut, split in zip(cuts, splits, strict=True):
         last = cut is cuts[-1]
