@@ -7,6 +7,7 @@ name only when it is complete, on disk and checked; what a kill leaves has anoth
 
 from __future__ import annotations
 
+import glob
 import logging
 import os
 import re
@@ -18,11 +19,10 @@ from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
-from urllib.parse import quote
 
 from fairwatt.accounting.integrity import faults_of_file
 from fairwatt.accounting.store import FILE_MODE, schema_of
-from fairwatt.accounting.store_files import give_to_owner, lock_file
+from fairwatt.accounting.store_files import connect_read_only, give_to_owner, lock_file
 from fairwatt.accounting.windows import columns_of, month_path
 from fairwatt.core.errors import StoreError
 from fairwatt.core.files import sync_folder
@@ -55,7 +55,7 @@ def back_up(store: Path, folder: Path, *, keep_days: int, now_ts: float) -> Back
 
     Args:
         store: the store's file; it may be in use.
-        folder: where backups are kept; it must exist.
+        folder: where backups are kept; it must exist, and be another than the store's.
         keep_days: older backups are removed, but never the newest.
         now_ts: UTC epoch seconds, which become the backup's name.
 
@@ -64,6 +64,13 @@ def back_up(store: Path, folder: Path, *, keep_days: int, now_ts: float) -> Back
             read, or the copy is not sound; what was there before is as it was.
     """
     began = time.monotonic()
+    # Month files are beside the file itself, not beside a link to it.
+    store = store.resolve()
+    if folder.resolve() == store.parent:
+        raise StoreError(
+            "backups would lie in the store's own folder", place=str(folder),
+            remedy="set store.backup_dir to another folder, best on another disk",
+        )  # fmt: skip
     with _hold(folder):
         _remove_leftovers(folder, store)
         path = folder / f"{store.stem}-{datetime.fromtimestamp(now_ts, UTC):{_TIME}}.db"
@@ -95,7 +102,7 @@ def back_up_before_update(store: Path, folder: Path, *, keep_days: int, now_ts: 
 
 def backups_in(folder: Path, store: Path) -> list[tuple[float, Path]]:
     """Return a store's backups in a folder with their times, the oldest first."""
-    pattern = re.compile(re.escape(store.stem) + r"-(\d{8}T\d{6}Z)\.db", re.ASCII)
+    pattern = re.compile(re.escape(store.resolve().stem) + r"-(\d{8}T\d{6}Z)\.db", re.ASCII)
     found = ((pattern.fullmatch(path.name), path) for path in folder.glob("*.db"))
     return sorted((_time(match[1]), path) for match, path in found if match)
 
@@ -127,7 +134,9 @@ def copy_database(
         sync_folder(path.parent)
     except (sqlite3.Error, OSError) as error:
         raise StoreError(
-            f"cannot be copied: {error}", place=str(path), remedy="make room on its disk"
+            f"cannot be copied: {error}",
+            place=str(path),
+            remedy="make room on its disk, and run it as the store's owner or root",
         ) from error
     finally:
         part.unlink(missing_ok=True)
@@ -135,9 +144,8 @@ def copy_database(
 
 def _reader(store: Path) -> sqlite3.Connection:
     """Of any schema: an older store is copied before it is brought up to date."""
-    uri = f"file:{quote(str(store.absolute()))}?mode=ro"
     try:
-        connection = sqlite3.connect(uri, uri=True, timeout=5.0)
+        connection = connect_read_only(store)
         try:
             schema_of(connection)
         except StoreError:
@@ -207,7 +215,7 @@ def _hold(folder: Path) -> Iterator[None]:
 
 def _remove_leftovers(folder: Path, store: Path) -> None:
     """What a kill left: no other backup is running, the lock says so."""
-    for part in folder.glob(f".{store.stem}*.part*"):
+    for part in folder.glob(f".{glob.escape(store.stem)}*.part*"):
         part.unlink(missing_ok=True)
 
 
@@ -216,7 +224,7 @@ def _copy_months(reader: sqlite3.Connection, store: Path, folder: Path) -> Itera
 
     One that is missing although it was not dropped is lost: then the copy is all there is.
     """
-    for path in sorted(store.parent.glob(f"{store.stem}.windows-*.db")):
+    for path in sorted(store.parent.glob(f"{glob.escape(store.stem)}.windows-*.db")):
         target, changed_ns = folder / path.name, _changed_ns(path)
         if target.exists() and target.stat().st_mtime_ns == changed_ns:
             continue
@@ -231,8 +239,10 @@ def _copy_months(reader: sqlite3.Connection, store: Path, folder: Path) -> Itera
 
 
 def _changed_ns(path: Path) -> int:
-    files = (path, path.with_name(f"{path.name}-wal"))
-    return max(file.stat().st_mtime_ns for file in files if file.exists())
+    wal = path.with_name(f"{path.name}-wal")
+    # An empty one is what a reader leaves.
+    files = (path, wal) if wal.exists() and wal.stat().st_size else (path,)
+    return max(file.stat().st_mtime_ns for file in files)
 
 
 def _remove_old(store: Path, folder: Path, before_ts: float) -> Iterator[str]:

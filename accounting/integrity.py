@@ -10,9 +10,9 @@ import sqlite3
 from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
-from urllib.parse import quote
 
 from fairwatt.accounting.store import open_reader
+from fairwatt.accounting.store_files import connect_read_only
 from fairwatt.accounting.windows import TABLES, file_of, month_path
 
 __all__ = ["check_store", "faults_of", "faults_of_file"]
@@ -73,9 +73,8 @@ def faults_of(connection: sqlite3.Connection, *, quick: bool = False) -> list[st
 
 def faults_of_file(path: Path) -> list[str]:
     """Return what SQLite finds wrong with a file that nobody else has open."""
-    uri = f"file:{quote(str(path.absolute()))}?mode=ro"
     try:
-        with closing(sqlite3.connect(uri, uri=True)) as connection:
+        with closing(connect_read_only(path)) as connection:
             return faults_of(connection)
     except sqlite3.Error as error:
         return [str(error)]
@@ -103,9 +102,8 @@ def _months(reader: sqlite3.Connection, quick: bool) -> Iterator[str]:
 
 
 def _faults_of_month(path: Path, moved: int, quick: bool) -> list[str]:
-    uri = f"file:{quote(str(path.absolute()))}?mode=ro"
     try:
-        with closing(sqlite3.connect(uri, uri=True)) as connection:
+        with closing(connect_read_only(path)) as connection:
             faults = faults_of(connection, quick=quick)
             if faults:
                 return faults

@@ -3,18 +3,18 @@
 
 from __future__ import annotations
 
+import glob
 import os
 import sqlite3
 from collections.abc import Iterator
 from contextlib import closing
 from datetime import UTC, datetime
 from pathlib import Path
-from urllib.parse import quote
 
 from fairwatt.accounting.backup import copy_database
 from fairwatt.accounting.integrity import faults_of_file
 from fairwatt.accounting.store import schema_of
-from fairwatt.accounting.store_files import hold_store
+from fairwatt.accounting.store_files import connect_read_only, hold_store
 from fairwatt.core.errors import StoreError
 from fairwatt.core.files import sync_folder
 
@@ -32,33 +32,63 @@ def restore(store: Path, backup: Path, now_ts: float) -> tuple[Path | None, list
         Where the old store is now (None: there was none), and the month files that came back.
 
     Raises:
-        StoreError: the store is in use, or the backup is damaged or of a newer fairwatt; nothing
-            was changed.
+        StoreError: the store is in use, the backup is damaged, the store itself or of a newer
+            fairwatt, or a file cannot be written; the store is as it was.
     """
+    store = store.resolve()
     with hold_store(store, _IN_USE):
-        _check_backup(backup)
-        fresh = store.with_name(f"{store.name}.restored")
-        with closing(_reader(backup)) as source:
-            copy_database(source, fresh, f"{backup.name} is damaged", "take an older one")
-        suffix = f".before-{datetime.fromtimestamp(now_ts, UTC):%Y%m%dT%H%M%SZ}"
-        aside = store.with_name(store.name + suffix) if store.exists() else None
-        if aside is not None:
-            _take_apart(store, suffix)
-            os.link(store, aside)
-        fresh.replace(store)
-        sync_folder(store.parent)
-        return aside, list(_bring_months(store, backup.parent, suffix))
+        _check_backup(backup, store)
+        try:
+            return _put(store, backup, now_ts)
+        except OSError as error:
+            raise StoreError(
+                f"cannot be written: {error.strerror}", place=str(error.filename2 or store),
+                remedy="make its folder writable, on a disk with room that knows links",
+            ) from error  # fmt: skip
 
 
-def _check_backup(backup: Path) -> None:
+def _put(store: Path, backup: Path, now_ts: float) -> tuple[Path | None, list[str]]:
+    fresh = store.with_name(f"{store.name}.restored")
+    with closing(_reader(backup)) as source:
+        copy_database(source, fresh, f"{backup.name} is damaged", "take an older one")
+    suffix = f".before-{datetime.fromtimestamp(now_ts, UTC):%Y%m%dT%H%M%SZ}"
+    aside = store.with_name(store.name + suffix) if store.exists() else None
+    if aside is not None:
+        _take_apart(store, suffix)
+    # First: where there is no room for them, the old store stays.
+    months = list(_bring_months(store, backup.resolve().parent, suffix))
+    if aside is not None:
+        os.link(store, aside)
+    fresh.replace(store)
+    sync_folder(store.parent)
+    return aside, months
+
+
+def _check_backup(backup: Path, store: Path) -> None:
     if not backup.is_file():
         raise StoreError("no such backup", place=str(backup), remedy="see store.backup_dir")
-    with closing(_reader(backup)) as reader:
-        if schema_of(reader) == "newer":
-            raise StoreError(
-                "this backup is of a newer fairwatt", place=str(backup),
-                remedy="update fairwatt on this host",
-            )  # fmt: skip
+    if backup.resolve() == store:
+        raise StoreError(
+            "this is the store itself", place=str(backup), remedy="name one of its backups"
+        )
+    try:
+        with closing(_reader(backup)) as reader:
+            schema = schema_of(reader)
+            (page_size,) = reader.execute("PRAGMA page_size").fetchone()
+    except sqlite3.Error as error:
+        raise _damaged(backup, str(error)) from error
+    if schema == "newer":
+        raise StoreError(
+            "this backup is of a newer fairwatt", place=str(backup),
+            remedy="update fairwatt on this host",
+        )  # fmt: skip
+    # SQLite reads what is missing of the last page as zeros.
+    if backup.stat().st_size % page_size:
+        raise _damaged(backup, "its end is missing")
+
+
+def _damaged(backup: Path, how: str) -> StoreError:
+    return StoreError(f"damaged: {how}", place=str(backup), remedy="take an older one")
 
 
 def _take_apart(store: Path, suffix: str) -> None:
@@ -82,7 +112,7 @@ def _take_apart(store: Path, suffix: str) -> None:
 def _bring_months(store: Path, folder: Path, suffix: str) -> Iterator[str]:
     if folder == store.parent:
         return
-    for copy in sorted(folder.glob(f"{store.stem}.windows-*.db")):
+    for copy in sorted(folder.glob(f"{glob.escape(store.stem)}.windows-*.db")):
         path = store.with_name(copy.name)
         if path.exists():
             if not faults_of_file(path):
@@ -94,5 +124,5 @@ def _bring_months(store: Path, folder: Path, suffix: str) -> Iterator[str]:
 
 
 def _reader(path: Path) -> sqlite3.Connection:
-    uri = f"file:{quote(str(path.absolute()))}?mode=ro&immutable=1"
-    return sqlite3.connect(uri, uri=True)
+    """A backup is one file; what was copied as a store may have its last writes in a WAL."""
+    return connect_read_only(path)

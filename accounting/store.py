@@ -18,6 +18,7 @@ from urllib.parse import quote
 from sqlite_utils import Database
 
 from fairwatt.accounting.migrations import migrations
+from fairwatt.accounting.store_files import give_to_owner
 from fairwatt.core.errors import StoreError
 
 __all__ = [
@@ -51,17 +52,18 @@ def open_store(path: str | Path) -> Database:
     """
     file = Path(path)
     _create(file)
-    connection = sqlite3.connect(file, timeout=BUSY_TIMEOUT_MS / 1000, check_same_thread=False)
     try:
-        _prepare(connection)
-        db = Database(connection)
-        _migrate(db, file)
+        connection = sqlite3.connect(file, timeout=BUSY_TIMEOUT_MS / 1000, check_same_thread=False)
+        try:
+            _check_own(connection, file)
+            _prepare(connection)
+            db = Database(connection)
+            _migrate(db, file)
+        except BaseException:
+            connection.close()
+            raise
     except sqlite3.Error as error:
-        connection.close()
         raise StoreError(str(error), place=str(file), remedy=_remedy(error)) from error
-    except StoreError:
-        connection.close()
-        raise
     return db
 
 
@@ -107,10 +109,13 @@ def _reader(file: Path, how: str) -> sqlite3.Connection:
 
 
 def _unreadable(file: Path, error: sqlite3.Error) -> StoreError:
+    is_other = not isinstance(error, sqlite3.OperationalError) or "no such" in str(error)
     return StoreError(
         f"no readable store: {error}",
         place=str(file),
-        remedy="start `fairwatt collector` once, and join the group that may read the file",
+        remedy="restore a backup, or name the store in collector.database"
+        if is_other and file.exists() and file.stat().st_size
+        else "start `fairwatt collector` once, and join the group that may read the file",
     )
 
 
@@ -189,6 +194,7 @@ def _create(file: Path) -> None:
     """
     try:
         os.close(os.open(file, os.O_CREAT | os.O_EXCL | os.O_RDWR, FILE_MODE))
+        give_to_owner(file)
     except FileExistsError:
         return
     except OSError as error:
@@ -197,6 +203,16 @@ def _create(file: Path) -> None:
             place=str(file),
             remedy="create its folder and make it writable, or set collector.database",
         ) from error
+
+
+def _check_own(connection: sqlite3.Connection, file: Path) -> None:
+    """Another program's database must not get our tables."""
+    tables = {name for (name,) in connection.execute("SELECT name FROM sqlite_master")}
+    if tables and "_sqlite_migrations" not in tables:
+        raise StoreError(
+            "another program's database", place=str(file), value=min(tables),
+            remedy="name another file in collector.database",
+        )  # fmt: skip
 
 
 def _prepare(connection: sqlite3.Connection) -> None:

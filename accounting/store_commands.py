@@ -103,6 +103,8 @@ def upkeep() -> None:
     setup(verbose=False)
     config = _config()
     keeping = keeping_of(config)
+    # Not made if it is missing, nor brought up to date beside an older collector.
+    open_reader(_file(config)).close()
     with closing(open_store(_file(config))) as db:
         tend(db, keeping, time.time())
         results = {step: last_result(db.conn, step) for step in ("check", "thin", "backup")}

@@ -1,16 +1,18 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Files beside the store: the lock of its one collector, and whom a file belongs to."""
+"""Files beside the store: the lock of its one collector, whom a file belongs to, who may read."""
 
 from __future__ import annotations
 
 import fcntl
 import os
+import sqlite3
 from pathlib import Path
 from typing import BinaryIO
+from urllib.parse import quote
 
 from fairwatt.core.errors import StoreError
 
-__all__ = ["give_to_owner", "hold_store", "lock_file"]
+__all__ = ["connect_read_only", "give_to_owner", "hold_store", "lock_file"]
 
 LOCK_MODE = 0o640
 
@@ -24,7 +26,8 @@ def hold_store(store: Path, remedy: str) -> BinaryIO:
     Raises:
         StoreError: another process holds it, or its folder cannot be written.
     """
-    path = store.with_name(f"{store.name}.lock")
+    file = store.resolve()
+    path = file.with_name(f"{file.name}.lock")
     held = lock_file(path)
     if held is None:
         raise StoreError("a collector is running on it", place=str(store), remedy=remedy)
@@ -35,14 +38,16 @@ def lock_file(path: Path) -> BinaryIO | None:
     """Return a file under a lock until it is closed; None if another process holds it.
 
     Raises:
-        StoreError: it cannot be made.
+        StoreError: it cannot be made, or is a link.
     """
+    # Root must not be led to another file by the folder's owner.
+    flags = os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW
     try:
-        descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, LOCK_MODE)
+        descriptor = os.open(path, flags, LOCK_MODE)
     except OSError as error:
         raise StoreError(
             f"cannot be written: {error.strerror}", place=str(path),
-            remedy="create its folder and make it writable for this user",
+            remedy="create its folder and make it writable for this user; a lock is no link",
         ) from error  # fmt: skip
     file = os.fdopen(descriptor, "rb+", buffering=0)
     try:
@@ -58,4 +63,31 @@ def give_to_owner(path: Path) -> None:
     """Give a file that root made to the owner of its folder, who has to write it next."""
     if os.geteuid() == 0:
         folder = path.parent.stat()
-        os.chown(path, folder.st_uid, folder.st_gid)
+        os.chown(path, folder.st_uid, folder.st_gid, follow_symlinks=False)
+
+
+def connect_read_only(path: Path) -> sqlite3.Connection:
+    """Open a database for reading, also where its user may write nothing beside it.
+
+    Raises:
+        sqlite3.Error: it is not there, cannot be read, or is in use and needs files beside it.
+    """
+    try:
+        return _connect(path, "mode=ro")
+    except sqlite3.Error:
+        # Without a WAL nobody writes, and a user who may not make one has to say that it is not
+        # needed.
+        if not path.exists() or path.with_name(f"{path.name}-wal").exists():
+            raise
+    return _connect(path, "mode=ro&immutable=1")
+
+
+def _connect(path: Path, how: str) -> sqlite3.Connection:
+    uri = f"file:{quote(str(path.absolute()))}?{how}"
+    connection = sqlite3.connect(uri, uri=True, timeout=5.0)
+    try:
+        connection.execute("SELECT 1 FROM sqlite_master LIMIT 1").fetchone()
+    except sqlite3.Error:
+        connection.close()
+        raise
+    return connection

@@ -17,8 +17,10 @@ import pytest
 from sqlite_utils import Database
 
 from fairwatt.accounting import backup as backup_module
+from fairwatt.accounting import restore as restore_module
 from fairwatt.accounting.archive import archive_windows
 from fairwatt.accounting.backup import LOCK, back_up, back_up_before_update, backups_in
+from fairwatt.accounting.integrity import check_store
 from fairwatt.accounting.migrations import migrations
 from fairwatt.accounting.restore import restore
 from fairwatt.accounting.store import get_meta, open_reader, open_store, set_meta, transaction
@@ -300,3 +302,137 @@ def test_a_long_read_and_writes_go_on_beside_each_other(store, tmp_path):
             thread.join(5)
             assert seen == ["49"]
     assert get_meta(store.conn, "mark") == "unseen"
+
+
+def test_a_month_file_that_was_only_read_is_not_copied_again(store, tmp_path):
+    """The nightly check comes before the backup, and leaves an empty WAL beside each file."""
+    archive_windows(store, 20_000)
+    assert len(make(tmp_path).months) == 1
+    for night in (1, 2):
+        assert check_store(tmp_path / "a.db") == []
+        assert make(tmp_path, now_ts=NOW_TS + night).months == ()
+
+
+def linked(tmp_path):
+    """A store behind a link, with a month file."""
+    (tmp_path / "disk").mkdir()
+    (tmp_path / "backups").mkdir()
+    (tmp_path / "a.db").symlink_to(tmp_path / "disk" / "a.db")
+    db = open_store(tmp_path / "a.db")
+    add_window(db, "GPU-a", 0, 10_000)
+    archive_windows(db, 20_000)
+    return db
+
+
+def test_a_store_behind_a_link_keeps_its_month_files_and_its_place(tmp_path):
+    with closing(linked(tmp_path)):
+        done = make(tmp_path)
+    assert done.months == ("a.windows-1970-01.db",)
+    (tmp_path / "disk" / "a.windows-1970-01.db").unlink()
+    aside, months = restore(tmp_path / "a.db", done.path, NOW_TS)
+    assert months == ["a.windows-1970-01.db"]
+    assert aside is not None
+    assert aside.parent == tmp_path / "disk"
+    assert (tmp_path / "a.db").is_symlink()
+
+
+def test_a_stores_name_is_no_pattern(tmp_path):
+    (tmp_path / "backups").mkdir()
+    path = tmp_path / "a[1]**?.db"
+    with closing(open_store(path)) as db:
+        add_window(db, "GPU-a", 0, 10_000)
+        archive_windows(db, 20_000)
+        done = back_up(path, tmp_path / "backups", keep_days=14, now_ts=NOW_TS)
+    assert done.months == ("a[1]**?.windows-1970-01.db",)
+    (tmp_path / done.months[0]).unlink()
+    assert restore(path, done.path, NOW_TS)[1] == list(done.months)
+
+
+def test_no_backups_in_the_stores_own_folder(store, tmp_path):
+    """Its month files would be replaced under their writers."""
+    (tmp_path / "link").symlink_to(tmp_path)
+    for folder in (tmp_path, tmp_path / "link"):
+        with pytest.raises(StoreError, match="the store's own folder"):
+            back_up(tmp_path / "a.db", folder, keep_days=14, now_ts=NOW_TS)
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can give files away")
+def test_root_is_not_led_to_another_file_by_a_link(store, tmp_path):
+    victim = tmp_path / "victim"
+    victim.write_text("root's")
+    os.chown(tmp_path / "backups", 1234, 1234)
+    (tmp_path / "backups" / LOCK).symlink_to(victim)
+    with pytest.raises(StoreError, match="a lock is no link"):
+        make(tmp_path)
+    assert victim.stat().st_uid == 0
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can give files away")
+def test_a_store_that_root_made_belongs_to_the_owner_of_its_folder(tmp_path):
+    os.chown(tmp_path, 1234, 1234)
+    with closing(open_store(tmp_path / "new.db")):
+        pass
+    assert (tmp_path / "new.db").stat().st_uid == 1234
+
+
+def test_the_store_itself_is_no_backup(store, tmp_path):
+    store.close()
+    (tmp_path / "link.db").symlink_to(tmp_path / "a.db")
+    for file in ("a.db", "link.db"):
+        with pytest.raises(StoreError, match="the store itself"):
+            restore(tmp_path / "a.db", tmp_path / file, NOW_TS)
+
+
+def test_a_copy_with_its_wal_is_restored_to_its_last_write(store, tmp_path):
+    """As `cp` makes it of a store in use."""
+    store.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+    mark(store, "last")
+    for end in ("", "-wal"):
+        (tmp_path / "backups" / f"copy.db{end}").write_bytes(
+            (tmp_path / f"a.db{end}").read_bytes()
+        )
+    store.close()
+    restore(tmp_path / "a.db", tmp_path / "backups" / "copy.db", NOW_TS)
+    with closing(open_reader(tmp_path / "a.db")) as reader:
+        assert get_meta(reader, "mark") == "last"
+
+
+@pytest.mark.parametrize("missing", [10, 4096, 100_000])
+def test_a_backup_that_is_cut_off_is_refused(store, tmp_path, missing):
+    done = make(tmp_path)
+    mark(store, "kept")
+    store.close()
+    done.path.write_bytes(done.path.read_bytes()[:-missing])
+    with pytest.raises(StoreError, match=r"damaged: .*take an older one"):
+        restore(tmp_path / "a.db", done.path, NOW_TS)
+    with closing(open_reader(tmp_path / "a.db")) as reader:
+        assert get_meta(reader, "mark") == "kept"
+
+
+def test_what_cannot_be_put_in_place_is_told(store, tmp_path):
+    """Twice in one second: the old store's other name is taken."""
+    done = make(tmp_path)
+    store.close()
+    restore(tmp_path / "a.db", done.path, NOW_TS)
+    with pytest.raises(StoreError, match="before-20260921T141320Z: cannot be written"):
+        restore(tmp_path / "a.db", done.path, NOW_TS)
+
+
+def test_without_room_for_a_month_file_the_old_store_stays(store, tmp_path, monkeypatch):
+    archive_windows(store, 20_000)
+    done = make(tmp_path)
+    mark(store, "old")
+    store.close()
+    (tmp_path / "a.windows-1970-01.db").unlink()
+    copy = restore_module.copy_database
+
+    def full(source, path, *words):
+        if "windows" in path.name:
+            raise StoreError("cannot be copied: disk is full", place=str(path))
+        copy(source, path, *words)
+
+    monkeypatch.setattr(restore_module, "copy_database", full)
+    with pytest.raises(StoreError, match="disk is full"):
+        restore(tmp_path / "a.db", done.path, NOW_TS)
+    with closing(open_reader(tmp_path / "a.db")) as reader:
+        assert get_meta(reader, "mark") == "old"

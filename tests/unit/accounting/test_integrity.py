@@ -4,16 +4,21 @@
 from __future__ import annotations
 
 import json
+import os
 import sqlite3
+import tempfile
 from contextlib import closing
+from pathlib import Path
 
 import pytest
 from click.testing import CliRunner
 
+from fairwatt.accounting.archive import archive_windows
 from fairwatt.accounting.integrity import check_store
 from fairwatt.accounting.store import open_store
 from fairwatt.accounting.store_commands import store as command
 from fairwatt.core.errors import StoreError
+from tests.unit.accounting.window_rows import add_window
 
 USAGE = (
     "INSERT INTO {table} ({key}, cluster, account, user, gpu_type, runs_ended, runs_failed,"
@@ -127,3 +132,31 @@ def test_upkeep_by_command(path, tmp_path, monkeypatch):
     results = json.loads(done.stdout)
     assert results["check"]["faults"] == []
     assert results["backup"] is None
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="needs root to become another user")
+def test_a_user_who_can_only_read_sees_no_damage():
+    """A month file without a WAL, in a folder where none can be made."""
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder, "a.db")
+        Path(folder).chmod(0o755)
+        with closing(open_store(path)) as db:
+            add_window(db, "GPU-a", 0, 10_000)
+            archive_windows(db, 20_000)
+        for file in Path(folder).iterdir():
+            file.chmod(0o644)
+        os.seteuid(65_534)
+        try:
+            assert check_store(path) == []
+        finally:
+            os.seteuid(0)
+
+
+def test_upkeep_makes_no_store(tmp_path, monkeypatch):
+    """Where its disk is not mounted an empty one would push out the backups."""
+    config = tmp_path / "fairwatt.toml"
+    config.write_text(f'[collector]\ndatabase = "{tmp_path}/gone.db"\n')
+    monkeypatch.setenv("FAIRWATT_CONFIG", str(config))
+    done = CliRunner().invoke(command, ["upkeep"])
+    assert isinstance(done.exception, StoreError)
+    assert not (tmp_path / "gone.db").exists()

@@ -10,6 +10,7 @@ import subprocess
 import sys
 import tempfile
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -182,3 +183,20 @@ def test_a_user_who_can_only_read_reads_with_and_without_a_writer(writing):
         finally:
             os.seteuid(0)
             db.close()
+
+
+def test_another_programs_database_gets_no_tables(tmp_path):
+    path = tmp_path / "mail.db"
+    with closing(sqlite3.connect(path)) as other:
+        other.execute("CREATE TABLE message (text TEXT)")
+    before = path.read_bytes()
+    with pytest.raises(StoreError, match=r"another program's database .*'message'"):
+        open_store(path)
+    assert path.read_bytes() == before
+
+
+def test_a_folder_is_no_store(tmp_path):
+    (tmp_path / "s.db").mkdir()
+    for opened in (open_store, open_reader):
+        with pytest.raises(StoreError, match=r"s\.db: "):
+            opened(tmp_path / "s.db")
