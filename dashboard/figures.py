@@ -9,7 +9,12 @@ from typing import Any
 
 from markupsafe import Markup
 
-from fairwatt.accounting.reports.words import duration_words, percent, points_between
+from fairwatt.accounting.reports.words import (
+    duration_words,
+    hours_words,
+    percent,
+    points_between,
+)
 from fairwatt.core.records import Table
 from fairwatt.core.units import format_carbon, format_kwh, mj_to_kwh
 from fairwatt.dashboard import charts
@@ -68,8 +73,8 @@ def _day_bars(days: Sequence[Mapping[str, Any]]) -> Figure:
     whole = sum(day["fge_hours"] or 0 for day in days)
     busiest = max(days, key=lambda day: day["fge_hours"] or 0)
     sentence = (
-        f"{whole:,.1f} full-GPU hours in {len(days)} days; most on {busiest['day']} "
-        f"({busiest['fge_hours']:,.1f} h)."
+        f"{hours_words(whole)} full-GPU hours in {len(days)} days; most on {busiest['day']} "
+        f"({hours_words(busiest['fge_hours'])} h)."
     )
     series = [Series("full-GPU hours", [day["fge_hours"] for day in days])]
     labels = [day["day"][5:] for day in days]
@@ -124,8 +129,8 @@ def _use_bars(table: Table) -> Figure:
     unit = table.columns[0].title.lower()
     when = {"day": "on", "week": "in the week of"}.get(unit, "in")
     sentence = (
-        f"{sum(totals.values()):,.0f} full-GPU hours in all; most {when} {top} "
-        f"({totals[top]:,.0f} h)."
+        f"{hours_words(sum(totals.values()))} full-GPU hours in all; most {when} {top} "
+        f"({hours_words(totals[top])} h)."
     )
     if unit != "day":
         sentence += f" The first and the last {unit} may be cut by the period."

@@ -10,7 +10,7 @@ from zoneinfo import ZoneInfo
 
 from markupsafe import Markup, escape
 
-from fairwatt.accounting.reports.words import duration_words, percent
+from fairwatt.accounting.reports.words import duration_words, hours_words, percent
 from fairwatt.core.units import UNKNOWN, format_carbon, format_kwh
 
 __all__ = ["is_number", "shown", "time_words", "with_code"]
@@ -48,7 +48,7 @@ def is_number(kind: str) -> bool:
 
 
 def _hours(value: float) -> str:
-    return f"{value:,.1f} h" if value < 100 else f"{value:,.0f} h"
+    return f"{hours_words(value)} h"
 
 
 _FORMATS: Mapping[str, Callable[[Any], str]] = {

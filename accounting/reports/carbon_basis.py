@@ -38,10 +38,10 @@ def version_words(db: sqlite3.Connection, version: int | None = None) -> str | N
     about = read_version(db, version)
     if about is None:
         return None
-    day = time.strftime("%Y-%m-%d", time.gmtime(about.made_ts))
+    made = time.strftime("%Y-%m-%d %H:%M UTC", time.gmtime(about.made_ts))
     newest = read_version(db)
     old = ", an older one" if newest and newest.version != about.version else ""
-    return f"carbon factors version {about.version} of {day}{old}"
+    return f"carbon factors version {about.version} of {made}{old}"
 
 
 def basis_notes(

@@ -37,8 +37,8 @@ _COLUMNS = (
     column("embodied_mg", "Hardware", "carbon_mg", "Emissions from making the GPUs, spread over "
            "their expected life, for the time they were held."),
     column("sci_mg", "SCI per GPU hour", "carbon_mg", "Software Carbon Intensity (ISO/IEC 21031): "
-           "location-based and hardware together, per full-GPU hour. What was bought has no part "
-           "in it."),
+           "location-based and hardware together, per full-GPU hour; of the GPUs' electricity per "
+           "hour that was measured. What was bought has no part in it."),
     column("fallback", "Substituted factor", "ratio", "Part of the energy whose factor stands in "
            "for a missing one."),
 )  # fmt: skip
@@ -196,7 +196,7 @@ def _row(name: str, use: Usage, host: _Part | None, embodied: int | None) -> tup
     whole = gpu + (host or _Part())
     location = None if use.carbon_mg is None else whole.made.co2_mg
     known = location is not None and not whole.made.market_unknown_mj
-    sci = None if use.fge_hours is None else sci_mg(location, embodied, use.fge_hours)
+    sci = _sci_mg(use, location, embodied)
     return (
         name,
         use.energy_mj,
@@ -207,6 +207,14 @@ def _row(name: str, use: Usage, host: _Part | None, embodied: int | None) -> tup
         None if sci is None else round(sci),
         _fallback(whole),
     )
+
+
+def _sci_mg(use: Usage, location: int | None, embodied: int | None) -> float | None:
+    """Hours that nobody measured have emitted too: the measured ones stand for them."""
+    if location is None or not use.fge_hours or not use.measured:
+        return None
+    unseen_mg = use.co2_mg / use.measured - use.co2_mg
+    return sci_mg(round(location + unseen_mg), embodied, use.fge_hours)
 
 
 def _fallback(part: _Part) -> float | None:

@@ -128,7 +128,9 @@ def policies_table(
     columns = (
         column("owner", "Owner", "text", "Whose energy it is."),
         *(
-            column(f"{policy}_mj", policy.capitalize(), "energy_mj", f"{words.capitalize()}.")
+            column(
+                f"{policy}_mj", policy.capitalize(), "energy_mj", f"{words[0].upper()}{words[1:]}."
+            )
             for policy, words in _WORDS.items()
         ),
     )
@@ -140,7 +142,7 @@ def policies_table(
     own = (whole_mj, whole_mj + moved_mj, use.active_mj) if known else (None, None, None)
     rows = [
         (name, *own),
-        ("idle", None, None, use.idle_mj if known else None),
+        ("idle", *((0, 0, use.idle_mj) if known else (None, None, None))),
         (nobody[0], free_mj, None if free_mj is None else free_mj - freed_mj, free_mj),
     ]
     return Table(

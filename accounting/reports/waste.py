@@ -14,7 +14,7 @@ from fairwatt.accounting.reports.period import Period
 from fairwatt.accounting.reports.scope import Scope, select
 from fairwatt.accounting.reports.usage import Usage, hours
 from fairwatt.accounting.reports.use import Yardstick, judged_runs
-from fairwatt.accounting.reports.words import percent
+from fairwatt.accounting.reports.words import hours_words, percent
 from fairwatt.accounting.waste import Waste
 from fairwatt.core.records import Table
 
@@ -182,6 +182,10 @@ def _part(amount: int, whole: int) -> float | None:
     return amount / whole if whole else None
 
 
+def _said(milli_s: int) -> str:
+    return hours_words(milli_s / 3_600_000)
+
+
 def _sentence(found: Mapping[str, Sequence[Any]], whole: int, unknown: int) -> str:
     """As: Of 1,234 full-GPU hours 210 (17.0 %) were wasted, most of it (150 h) in …."""
     if not whole:
@@ -189,13 +193,14 @@ def _sentence(found: Mapping[str, Sequence[Any]], whole: int, unknown: int) -> s
     if unknown > 0.999 * whole:
         return "How well the GPUs were used is not known: no node measured these runs."
     wasted = sum(row[2] for row in found.values())
-    tail = f" For {percent(unknown / whole)} of the hours it is not known." if unknown else ""
+    tail = f" {percent(unknown / whole)} of the hours could not be judged." if unknown else ""
     if not wasted:
-        return f"No waste was seen in {whole / 3_600_000:,.0f} full-GPU hours.{tail}"
+        return f"No waste was seen in {_said(whole)} full-GPU hours.{tail}"
     worst = max(found, key=lambda kind: (found[kind][2], kind))
+    part = "most of it" if 2 * found[worst][2] > wasted else "the largest part"
     return (
-        f"Of {whole / 3_600_000:,.0f} full-GPU hours {wasted / 3_600_000:,.0f} "
-        f"({percent(wasted / whole)}) were wasted, most of it "
-        f"({found[worst][2] / 3_600_000:,.0f} h) in runs of the class {worst}: "
+        f"Of {_said(whole)} full-GPU hours {_said(wasted)} "
+        f"({percent(wasted / whole)}) were wasted, {part} "
+        f"({_said(found[worst][2])} h) in runs of the class {worst}: "
         f"{_MEANINGS[Waste(worst)]}.{tail}"
     )

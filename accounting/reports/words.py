@@ -15,6 +15,7 @@ __all__ = [
     "carbon_sentence",
     "dept_headlines",
     "duration_words",
+    "hours_words",
     "job_headlines",
     "me_headlines",
     "percent",
@@ -60,6 +61,11 @@ def duration_words(duration_s: int | None) -> str:
     return f"{minutes} min"
 
 
+def hours_words(hours: float) -> str:
+    """Return hours as every place of a page says them: one digit below a hundred, then none."""
+    return f"{hours:,.1f}" if hours < 100 else f"{hours:,.0f}"
+
+
 def dept_headlines(summary: Mapping[str, Any], parent: str | None) -> list[Headline]:
     """Return (topic, value, sentence) for the department's five headlines."""
     return [
@@ -86,7 +92,7 @@ def me_headlines(summary: Mapping[str, Any]) -> list[Headline]:
         else f"While your GPUs were watched they were busy {percent(busy)} of the time."
     )
     return [
-        ("GPU time", _hours(summary["fge_hours"], 1), use),
+        ("GPU time", _hours(summary["fge_hours"]), use),
         ("GPUs kept busy", percent(busy), worked),
         ("Median wait", *_wait(summary)),
         ("GPU energy", *_energy(summary)),
@@ -112,7 +118,8 @@ def job_headlines(facts: Mapping[str, Any]) -> list[Headline]:
         ("GPU energy", "–" if none_held else format_kwh(facts["energy_mj"]),
          _job_energy(facts)),
         ("Emissions, CO2e", format_carbon(facts["co2_mg"]),
-         "The electricity's emissions, location-based, with the machine room's overhead."
+         "From its electricity and the machine room's overhead, by what the grid emitted "
+         "(location-based)."
          if facts["co2_mg"] is not None else "Without measured energy none can be given."),
     ]  # fmt: skip
 
@@ -145,19 +152,17 @@ def _job_busy(busy: float | None) -> str:
     return "Mean utilisation while the GPUs were held."
 
 
-def _hours(full_gpu_hours: float | None, digits: int) -> str:
-    return UNKNOWN if full_gpu_hours is None else f"{full_gpu_hours:,.{digits}f} h"
+def _hours(full_gpu_hours: float | None) -> str:
+    return UNKNOWN if full_gpu_hours is None else f"{hours_words(full_gpu_hours)} h"
 
 
 def _share(summary: Mapping[str, Any], parent: str | None) -> tuple[str, str]:
     name, entitled, used = summary["account"], summary["entitled"], summary["used"]
     if parent is None:
-        value = _hours(summary["fge_hours"], 0)
+        value = _hours(summary["fge_hours"])
         if summary["fge_hours"] is None:
             return value, _UNSIZED
-        return value, (
-            f"All accounts together held GPUs for {summary['fge_hours']:,.0f} full-GPU hours."
-        )
+        return value, f"All accounts together held GPUs for {value[:-2]} full-GPU hours."
     if used is None:
         return UNKNOWN, f"How much of {parent}'s GPU time {name} used cannot be told."
     of = "the whole cluster's" if parent == "root" else f"{parent}'s"
@@ -191,8 +196,8 @@ def _use(summary: Mapping[str, Any]) -> tuple[str, str]:
     if unknown > 0.999:
         return UNKNOWN, "How busy the GPUs were is not known."
     return percent(busy), (
-        f"Of {whole:,.0f} full-GPU hours, {percent(busy)} kept the GPUs busy and {percent(idle)} "
-        f"were held but idle; for {percent(unknown)} nobody knows."
+        f"Of {hours_words(whole)} full-GPU hours, {percent(busy)} kept the GPUs busy and "
+        f"{percent(idle)} were held but idle; for {percent(unknown)} it was not measured."
     )
 
 
@@ -221,16 +226,25 @@ def _energy(summary: Mapping[str, Any]) -> tuple[str, str]:
 
 
 def _carbon(summary: Mapping[str, Any]) -> tuple[str, str]:
-    co2_mg, whole = summary.get("all_co2_mg", summary["co2_mg"]), summary["fge_hours"]
+    co2_mg = summary.get("all_co2_mg", summary["co2_mg"])
     if co2_mg is None:
         return UNKNOWN, "Without measured energy and a grid factor no emissions can be given."
-    each = f", {co2_mg / 1000 / whole:,.0f} g per full-GPU hour" if whole else ""
     bought = summary.get("market_mg")
     market = "" if bought is None else f" By the electricity bought: {_mass(bought)}."
+    whose = "the GPUs" if summary.get("host_mj") is None else "the GPUs and their nodes"
     return format_carbon(co2_mg), (
-        "Emissions of the electricity, location-based, with the machine room's overhead"
-        f"{each}.{market}"
+        f"From the electricity of {whose} and the machine room's overhead, by what the grid "
+        f"emitted (location-based).{_each(summary)}{market}"
     )
+
+
+def _each(summary: Mapping[str, Any]) -> str:
+    """What an hour emitted, of the hours that were measured: the others are in no sum."""
+    co2_mg, whole, measured = summary["co2_mg"], summary["fge_hours"], summary["measured"]
+    if not co2_mg or not whole or not measured:
+        return ""
+    grams = co2_mg / 1000 / (whole * measured)
+    return f" A measured full-GPU hour: {grams:,.0f} g, by its GPU."
 
 
 def carbon_sentence(whole: Mapping[str, Any], nobody: Mapping[str, Any] | None) -> str:

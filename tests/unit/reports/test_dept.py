@@ -7,9 +7,11 @@ from datetime import date
 
 import pytest
 
+from fairwatt.accounting.carbon.embodied import YEAR_S, Hardware, store_hardware
 from fairwatt.accounting.reports.dept import dept_report
 from fairwatt.accounting.reports.period import Period
 from fairwatt.accounting.reports.scope import scope_of
+from fairwatt.accounting.store import transaction
 from fairwatt.core.errors import NotFoundError
 from tests.unit.reports.tiny import (
     CLUSTER,
@@ -66,10 +68,30 @@ def test_sentences_say_the_direction_and_the_units(used):
         "a used 50.0 % of the whole cluster's GPU time and is entitled to 40.0 %: "
         "10.0 percentage points more than its share."
     )
-    assert "50.0 % kept the GPUs busy and 30.0 % were held but idle; for 20.0 % nobody" in words[1]
+    assert "50.0 % kept the GPUs busy and 30.0 % were held but idle; for 20.0 % it was" in words[1]
     assert words[2] == "No run started in this period."
     assert words[3].startswith("94.0 % of the GPU time was measured")
-    assert "80 g per full-GPU hour" in words[4]
+    # 4 kg of the 47 hours that were measured; the other 3 are in no sum of grams.
+    assert "From the electricity of the GPUs and the machine" in words[4]
+    assert "A measured full-GPU hour: 85 g" in words[4]
+
+
+def test_few_hours_are_not_said_to_be_none(store):
+    add_usage(store, account="a1", hours=0.25, util_known_milli_s=HOUR_MILLI_S // 4)
+    words = named(report(store, "root", user="x", admin=True), "headlines").records()
+    assert words[0]["value"] == "0.2 h"
+    assert words[0]["sentence"] == "All accounts together held GPUs for 0.2 full-GPU hours."
+    assert words[1]["sentence"].startswith("Of 0.2 full-GPU hours")
+
+
+def test_unmeasured_hours_do_not_make_an_hour_cleaner(store):
+    """600 g of the 6 of 8 h that were measured: 100 g an hour, not 75; hardware as it is."""
+    add_usage(store, account="a1", gpu_type="a100", hours=8, device_s=8 * 3600,
+              unmeasured_milli_s=2 * HOUR_MILLI_S, active_mj=KWH, co2_mg=600_000)  # fmt: skip
+    with transaction(store) as connection:
+        store_hardware(connection, [Hardware("a100-40", 318_000, 4 * YEAR_S, "a book")], 1)
+    row = named(report(store), "carbon").records()[0]
+    assert row["sci_mg"] == round(100_000 + row["embodied_mg"] / 8)
 
 
 def test_share_and_use_of_the_children(used):

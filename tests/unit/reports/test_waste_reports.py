@@ -184,8 +184,20 @@ class TestDepartment:
             ("idle", 4.0, 3.9), ("healthy", 5.0, 0.0), ("unknown", 1.0, None),
         ]  # fmt: skip
         assert table.notes[0] == (
-            "Of 10 full-GPU hours 4 (39.0 %) were wasted, most of it (4 h) in runs of the class "
-            "idle: the GPUs did next to nothing. For 10.0 % of the hours it is not known."
+            "Of 10.0 full-GPU hours 3.9 (39.0 %) were wasted, most of it (3.9 h) in runs of the "
+            "class idle: the GPUs did next to nothing. 10.0 % of the hours could not be judged."
+        )
+
+    def test_the_largest_part_need_not_be_most(self, store):
+        add_usage(store, account="a1", hours=10)
+        for kind, wasted in (("idle", 2), ("straggler", 1.5), ("input-bound", 1)):
+            store.execute(
+                "INSERT INTO waste_daily VALUES ('2026-02-01', ?, 'a1', 'ann', ?, 1, ?, ?)",
+                (CLUSTER, kind, 3 * HOUR_MILLI_S, int(wasted * HOUR_MILLI_S)),
+            )
+        table = named(dept_report(store.conn, ADMIN, CLUSTER, "a", FEBRUARY), "waste_classes")
+        assert table.notes[0].startswith(
+            "Of 10.0 full-GPU hours 4.5 (45.0 %) were wasted, the largest part (2.0 h) in runs of "
         )
 
     def test_nothing_is_known_without_nodes(self, store):
@@ -210,7 +222,9 @@ class TestDepartment:
         assert energy.notes[-1].startswith(f"Idle policy {policy}: ")
         side_by_side = named(tables, "policies").records()
         for name in ("reserved", "active", "none"):
-            assert sum(row[f"{name}_mj"] or 0 for row in side_by_side) == 607
+            assert sum(row[f"{name}_mj"] for row in side_by_side) == 607
+        idle = next(row for row in side_by_side if row["owner"] == "idle")
+        assert list(idle.values())[1:] == [0, 0, 200]  # nothing by the policy is no unknown
         by_account = {r["account"]: r["energy_mj"] for r in named(tables, "accounts").records()}
         assert (by_account["a"], by_account["b"]) == {
             "reserved": (350, 150), "active": (410, 130), "none": (200, 100),
