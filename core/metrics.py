@@ -90,6 +90,12 @@ METRICS: tuple[Metric, ...] = (
         "agent_last_delivery_timestamp_seconds", "gauge", "When the collector last took events."
     ),
     Metric("agent_faulty_devices", "gauge", "Devices that could not be read at the last visit."),
+    Metric(
+        "agent_idle_power_devices",
+        "gauge",
+        "Boards by where their idle power is from: learnt here, the catalogue, or unknown.",
+        {"by": ("learnt", "catalogue", "unknown")},
+    ),
 )
 
 _BY_NAME = {metric.name: metric for metric in METRICS}

@@ -6,6 +6,7 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Callable
+from datetime import UTC, datetime
 from pathlib import Path
 
 from fairwatt.accounting.agent.settings import AgentSettings, agent_settings
@@ -67,7 +68,31 @@ def _of_status(answer: dict[str, object], *, needs_gpus: bool) -> list[Finding]:
     for device, why in (doubtful if isinstance(doubtful, dict) else {}).items():
         remedy = "its energy is flagged in reports; compare with nvidia-smi, update the driver"
         findings.append(Finding(f"{device}: {why}", remedy, "warn"))
+    return findings + _idle_powers(answer)
+
+
+def _idle_powers(answer: dict[str, object]) -> list[Finding]:
+    """Tell what boards draw without work: where it was learnt, and where it is not known."""
+    told = answer.get("idle_power")
+    boards = told if isinstance(told, dict) else {}
+    findings = [
+        Finding(
+            f"{uuid}: {one['mw'] / 1000:.1f} W without work, learnt from {one['looks']} windows "
+            f"since {_day(one['since_ms'])} (catalogue: {one['catalogue_mw'] / 1000:.0f} W)",
+            "",
+            "info",
+        )
+        for uuid, one in boards.items()
+        if one["by"] == "learnt"
+    ]
+    listed = [uuid for uuid, one in boards.items() if one["by"] == "catalogue"]
+    if listed:
+        findings.append(Finding(f"idle power of {len(listed)} GPUs by the catalogue", "", "info"))
     return findings
+
+
+def _day(t_ms: int) -> str:
+    return datetime.fromtimestamp(t_ms / 1000, UTC).date().isoformat()
 
 
 def _spool(config: Config) -> list[Finding]:

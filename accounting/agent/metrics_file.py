@@ -63,3 +63,6 @@ def agent_samples(journal: Journal, keeper: Keeper, delivery: Delivery) -> Itera
     if delivery.last_ts:
         yield Sample("agent_last_delivery_timestamp_seconds", delivery.last_ts)
     yield Sample("agent_faulty_devices", len(status["faults"]))
+    for by in ("learnt", "catalogue", "unknown"):
+        boards = [one for one in status["idle_power"].values() if one["by"] == by]
+        yield Sample("agent_idle_power_devices", len(boards), (by,))

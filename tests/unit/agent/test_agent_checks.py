@@ -49,6 +49,23 @@ def test_a_board_whose_counter_contradicts_its_power_is_a_warning() -> None:
     assert (finding.level, finding.problem) == ("warn", "GPU-1: counter 60 W, power sensor 20 W")
 
 
+def test_the_idle_power_of_boards_is_told() -> None:
+    since_ms = 1_793_491_200_000  # 2026-11-01 00:00 UTC
+    told = {
+        "GPU-1": {"mw": 58_240, "by": "learnt", "looks": 96, "since_ms": since_ms,
+                  "catalogue_mw": 50_000},
+        "GPU-2": {"mw": 50_000, "by": "catalogue", "looks": 3, "since_ms": since_ms,
+                  "catalogue_mw": 50_000},
+    }  # fmt: skip
+    status = {"devices": 2, "on_disk": True, "faults": {}, "idle_power": told}
+    _, *findings = checks_module._of_status(status, needs_gpus=True)
+    assert [(finding.level, finding.problem) for finding in findings] == [
+        ("info", "GPU-1: 58.2 W without work, learnt from 96 windows since 2026-11-01"
+                 " (catalogue: 50 W)"),
+        ("info", "idle power of 1 GPUs by the catalogue"),
+    ]  # fmt: skip
+
+
 def test_what_was_set_aside_is_pointed_at(lab) -> None:
     folder = lab.root / "spool" / "journal"
     folder.mkdir(parents=True)

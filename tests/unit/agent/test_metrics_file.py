@@ -25,7 +25,10 @@ def journal(tmp_path):
 def keeper():
     hostile = 'GPU-1"} 1\nevil 1'
     return SimpleNamespace(
-        status=lambda: {"devices": 8, "jobs": [7, 9], "faults": {hostile: "away"}}
+        status=lambda: {
+            "devices": 8, "jobs": [7, 9], "faults": {hostile: "away"},
+            "idle_power": {hostile: {"by": "learnt"}, "GPU-2": {"by": "catalogue"}},
+        }
     )
 
 
@@ -45,6 +48,8 @@ def test_before_and_after_a_delivery(tmp_path, journal):
     assert before["fairwatt_agent_devices"] == "8"
     assert before["fairwatt_agent_jobs"] == "2"
     assert before["fairwatt_agent_faulty_devices"] == "1"
+    assert [before[f'fairwatt_agent_idle_power_devices{{by="{by}"}}']
+            for by in ("learnt", "catalogue", "unknown")] == ["1", "1", "0"]  # fmt: skip
     assert int(before["fairwatt_agent_spool_bytes"]) == journal.size > 0
     assert before["fairwatt_agent_on_disk"] == before["fairwatt_agent_delivery_healthy"] == "1"
     # Never delivered: not 0.
