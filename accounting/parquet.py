@@ -8,24 +8,23 @@ downloaded.
 
 from __future__ import annotations
 
+import glob
 import re
-import shutil
 import sqlite3
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from datetime import date
 from itertools import islice
 from pathlib import Path
-from tempfile import mkdtemp
 from typing import TYPE_CHECKING, Any, Self
 from zoneinfo import ZoneInfo
 
 import msgspec
 
 from fairwatt.accounting.days import day_bounds
-from fairwatt.accounting.store import data_version
+from fairwatt.accounting.parquet_engine import connect, duckdb_module, engine, quoted
+from fairwatt.accounting.store import FILE_MODE, data_version
 from fairwatt.accounting.windows import WindowSources
 from fairwatt.core.errors import ReportError, StoreError
 
@@ -34,6 +33,7 @@ if TYPE_CHECKING:
 
 __all__ = ["EXPORTED", "INTERNAL", "ParquetReader", "export_month", "open_parquet"]
 
+FOLDER_MODE = 0o750
 CHUNK = 50_000
 """So many rows go through a text file at a time; DuckDB reads such a file by itself, offline."""
 
@@ -110,7 +110,8 @@ def export_month(
 ) -> list[Path]:
     """Write a closed local month of a store as Parquet; return the files.
 
-    A file appears complete or not at all; one that is there is replaced.
+    A file appears complete or not at all; one that is there is replaced. As the store, they are
+    for their owner and group: they name users.
 
     Args:
         db: an open reader.
@@ -121,27 +122,43 @@ def export_month(
 
     Raises:
         ReportError: no month, not over yet, or not rolled up yet.
-        StoreError: DuckDB is missing, or the folder or a month's windows are out of reach.
+        StoreError: DuckDB is missing, the disk is full, or the folder or a month's windows are
+            out of reach.
     """
     span = _span(db, month, zone)
     params = {"month": month, "start": span[0], "end": span[1]}
+    if with_windows:
+        _check_windows(db, month, (span[0] * 1000, span[1] * 1000))
     try:
-        folder.mkdir(parents=True, exist_ok=True)
-        with _engine(folder) as engine:
+        folder.mkdir(mode=FOLDER_MODE, parents=True, exist_ok=True)
+        with engine(folder) as duck:
             db.execute("BEGIN")
             try:
                 sources = [*_monthly(db, params), *_timeless(db)]
-                files = [_write(engine, folder, month, one, db) for one in sources]
+                files = [_write(duck, folder, month, one, db) for one in sources]
             finally:
                 db.rollback()
             if with_windows:
-                files += _windows(engine, folder, month, db, (span[0] * 1000, span[1] * 1000))
-        (folder / "views.sql").write_text(_views(folder, ""))
-    except OSError as error:
+                files += _windows(duck, folder, month, db, (span[0] * 1000, span[1] * 1000))
+            views = duck[1] / "views.sql"
+            views.write_text(_views(folder, ""))
+            _put(views, folder / "views.sql")
+    except (OSError, duckdb_module().Error) as error:
         raise StoreError(
-            f"cannot be written: {error.strerror}", place=str(folder), remedy="name another folder"
-        ) from error
+            f"cannot be written: {error}", place=str(folder),
+            remedy="make room and write access there, or name another folder",
+        ) from error  # fmt: skip
     return files
+
+
+def _check_windows(db: sqlite3.Connection, month: str, span_ms: tuple[int, int]) -> None:
+    with WindowSources(db) as sources:
+        sources.over(*span_ms)
+        if sources.are_dropped(*span_ms):
+            raise StoreError(
+                "windows of this month were removed: see store.series_days", place="--windows",
+                value=month, remedy="export it without --windows",
+            )  # fmt: skip
 
 
 class ParquetReader:
@@ -189,40 +206,9 @@ def open_parquet(folder: Path) -> ParquetReader:
         raise StoreError(
             "no exported months", place=str(folder), remedy="run `fairwatt store export` first"
         )
-    engine = _duckdb().connect(":memory:", config=_OFFLINE)
-    engine.execute(_views(folder, f"{folder}/"))
+    engine = connect()
+    engine.execute(_views(folder, f"{glob.escape(str(folder))}/"))
     return ParquetReader(engine)
-
-
-_OFFLINE: dict[str, str | bool | int | float | list[str]] = {
-    "autoinstall_known_extensions": "false",
-    "threads": "2",
-}
-
-
-def _duckdb() -> Any:  # noqa: ANN401 - an optional module
-    try:
-        import duckdb
-    except ImportError as error:
-        raise StoreError(
-            "DuckDB is not installed", place="export",
-            remedy="install the extra: pip install 'fairwatt[parquet]'",
-        ) from error  # fmt: skip
-    return duckdb
-
-
-@contextmanager
-def _engine(folder: Path) -> Iterator[tuple[Any, Path]]:
-    """DuckDB, and a folder for what is on its way, on the disk that has to hold it anyway."""
-    module = _duckdb()
-    scratch = Path(mkdtemp(prefix=".export-", dir=folder))
-    try:
-        with closing(module.connect(":memory:", config=_OFFLINE)) as engine:
-            engine.execute("SET memory_limit = '1GB'")
-            engine.execute(f"SET temp_directory = {_quoted(str(scratch / 'spill'))}")
-            yield engine, scratch
-    finally:
-        shutil.rmtree(scratch, ignore_errors=True)
 
 
 def _span(db: sqlite3.Connection, month: str, zone: ZoneInfo) -> tuple[int, int]:
@@ -301,24 +287,29 @@ def _write(
     duck, scratch = engine
     is_timeless = source.name in _TIMELESS
     path = folder / f"{source.name}.parquet" if is_timeless else _path(folder, source.name, month)
-    path.parent.mkdir(exist_ok=True)
+    path.parent.mkdir(mode=FOLDER_MODE, exist_ok=True)
     columns = ", ".join(f'"{name}" {kind}' for name, kind in source.columns.items())
     duck.execute(f"CREATE OR REPLACE TABLE rows ({columns})")
     _fill(duck, scratch / "rows.json", source)
     part = scratch / "part.parquet"
     told = {"data_version": data_version(db)} | ({} if is_timeless else {"month": month})
-    marks = ", ".join(f"{name}: {_quoted(str(value))}" for name, value in told.items())
+    marks = ", ".join(f"{name}: {quoted(str(value))}" for name, value in told.items())
     duck.execute(
-        f"COPY (SELECT DISTINCT * FROM rows ORDER BY ALL) TO {_quoted(str(part))}"  # noqa: S608
+        f"COPY (SELECT DISTINCT * FROM rows ORDER BY ALL) TO {quoted(str(part))}"  # noqa: S608
         f" (FORMAT parquet, COMPRESSION zstd, KV_METADATA {{{marks}}})"
     )
-    part.replace(path)
+    _put(part, path)
     return path
+
+
+def _put(part: Path, path: Path) -> None:
+    part.chmod(FILE_MODE)
+    part.replace(path)
 
 
 def _fill(duck: Any, file: Path, source: _Source) -> None:  # noqa: ANN401 - an optional module
     names, rows = list(source.columns), iter(source.rows)
-    kinds = ", ".join(f"{_quoted(name)}: {_quoted(kind)}" for name, kind in source.columns.items())
+    kinds = ", ".join(f"{quoted(name)}: {quoted(kind)}" for name, kind in source.columns.items())
     encoder = msgspec.json.Encoder()
     while chunk := list(islice(rows, CHUNK)):
         with file.open("wb") as out:
@@ -326,7 +317,7 @@ def _fill(duck: Any, file: Path, source: _Source) -> None:  # noqa: ANN401 - an 
                 encoder.encode(dict(zip(names, row, strict=True))) + b"\n" for row in chunk
             )
         duck.execute(
-            f"INSERT INTO rows SELECT * FROM read_json({_quoted(str(file))},"  # noqa: S608
+            f"INSERT INTO rows SELECT * FROM read_json({quoted(str(file))},"  # noqa: S608
             f" format = 'newline_delimited', columns = {{{kinds}}})"
         )
 
@@ -343,11 +334,6 @@ def _views(folder: Path, prefix: str) -> str:
         if any(folder.glob(files)):
             lines.append(
                 f'CREATE OR REPLACE VIEW "{table}" AS SELECT * FROM'  # noqa: S608
-                f" read_parquet({_quoted(prefix + files)}, union_by_name = true);"
+                f" read_parquet({quoted(prefix + files)}, union_by_name = true);"
             )
     return "\n".join(lines) + "\n"
-
-
-def _quoted(text: str) -> str:
-    escaped = text.replace("'", "''")
-    return f"'{escaped}'"

@@ -3,6 +3,9 @@
 
 from __future__ import annotations
 
+import fcntl
+import os
+import stat
 import sys
 from contextlib import closing
 from datetime import date
@@ -11,18 +14,21 @@ import pytest
 import time_machine
 from click.testing import CliRunner
 
-from fairwatt.accounting.archive import archive_windows
+from fairwatt.accounting import parquet as parquet_module
+from fairwatt.accounting.archive import archive_windows, drop_months
 from fairwatt.accounting.parquet import EXPORTED, INTERNAL, export_month, open_parquet
 from fairwatt.accounting.reports.dept import dept_report
 from fairwatt.accounting.reports.period import Period
 from fairwatt.accounting.reports.scope import Role, Scope, scope_of
 from fairwatt.accounting.reports.usage import usage_by
 from fairwatt.accounting.rollup import rollup
+from fairwatt.accounting.runs import upsert_runs
 from fairwatt.accounting.store import open_reader, open_store, set_meta, transaction
 from fairwatt.accounting.store_commands import store as store_command
+from fairwatt.core.catalogue import load_catalogue
 from fairwatt.core.errors import ReportError, StoreError
 from fairwatt.dashboard.seed import seed_year
-from tests.unit.accounting.samples import BERLIN, UTC, new_store
+from tests.unit.accounting.samples import BERLIN, UTC, new_store, sacct_run
 from tests.unit.accounting.window_rows import add_window
 
 UNTIL = date(2026, 3, 8)
@@ -185,3 +191,72 @@ def test_without_the_extra_there_is_one_clear_message(tmp_path, monkeypatch):
 def test_a_folder_without_an_export_is_told(tmp_path):
     with pytest.raises(StoreError, match="run `fairwatt store export` first"):
         open_parquet(tmp_path)
+
+
+@pytest.fixture
+def small(tmp_path):
+    """A store whose September 2025 has one run and one window that was moved."""
+    pytest.importorskip("duckdb", reason="duckdb is not installed")
+    with closing(new_store(tmp_path)) as db:
+        with transaction(db) as connection:
+            run = sacct_run(Submit="1757000000", Start="1757000060", End="1757000160",
+                            JobName=HOSTILE, User="u'; DROP TABLE run")  # fmt: skip
+            upsert_runs(connection, [run], load_catalogue(), UTC, NOW_TS)
+            connection.execute("DELETE FROM dirty_day")
+        add_window(db, "GPU-a", 1_757_000_000_000, 1_757_000_010_000)
+        archive_windows(db, 1_757_100_000_000)
+        yield db
+
+
+HOSTILE = "a\0b'\"\n\x1b[31m\\ */ -- \U0001f600"
+
+
+def test_hostile_texts_and_folders(small, tmp_path):
+    folder = tmp_path / "it's [a] *new* folder?"
+    export_month(small.conn, "2025-09", folder, zone=UTC)
+    with closing(open_parquet(folder)) as duck:
+        rows = duck.execute("SELECT name, user FROM run").fetchall()
+    assert rows == [(HOSTILE, "u'; DROP TABLE run")]
+
+
+def test_an_export_is_for_owner_and_group(small, tmp_path):
+    """It names users, as the store does; a link in the folder leads nowhere."""
+    folder, victim = tmp_path / "out", tmp_path / "victim"
+    folder.mkdir(mode=0o750)
+    victim.write_text("precious")
+    (folder / "views.sql").symlink_to(victim)
+    export_month(small.conn, "2025-09", folder, zone=UTC, with_windows=True)
+    modes = {stat.S_IMODE(path.stat().st_mode) for path in folder.rglob("*")}
+    assert modes == {0o640, 0o750}
+    assert victim.read_text() == "precious"
+
+
+def test_windows_that_were_removed_are_not_exported_as_none(small, tmp_path):
+    drop_months(small, 1_770_000_000_000, NOW_TS)
+    with pytest.raises(StoreError, match="windows of this month were removed"):
+        export_month(small.conn, "2025-09", tmp_path / "out", zone=UTC, with_windows=True)
+    assert not (tmp_path / "out").exists()
+    assert export_month(small.conn, "2025-09", tmp_path / "out", zone=UTC)
+
+
+def test_what_a_killed_export_left_is_removed(small, tmp_path):
+    out = tmp_path / "out"
+    (out / ".export-killed").mkdir(parents=True)
+    (out / ".export-killed" / "rows.json").write_text("{}")
+    (out / ".export-running").mkdir()
+    descriptor = os.open(out / ".export-running", os.O_RDONLY)
+    fcntl.flock(descriptor, fcntl.LOCK_EX)
+    export_month(small.conn, "2025-09", out, zone=UTC)
+    os.close(descriptor)
+    assert [path.name for path in out.glob(".export-*")] == [".export-running"]
+
+
+def test_a_fault_of_duckdb_names_the_folder(small, tmp_path, monkeypatch):
+    import duckdb
+
+    def full(*_):
+        raise duckdb.IOException("Could not write file: No space left on device")
+
+    monkeypatch.setattr(parquet_module, "_fill", full)
+    with pytest.raises(StoreError, match=r"out: cannot be written: .*No space left"):
+        export_month(small.conn, "2025-09", tmp_path / "out", zone=UTC)
