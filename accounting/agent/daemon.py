@@ -188,7 +188,9 @@ class Daemon:
         self._host.before_change()
 
     def _note_gpus(self, seen: Observation | None) -> None:
-        if seen is not None and self._host.measures:
+        if seen is None:
+            self._host.miss_gpus()
+        elif self._host.measures:
             self._host.note_gpus(self._keeper.devices, self._keeper.energies(seen))
 
     def _plan_border(self) -> None:

@@ -10,7 +10,12 @@ from fairwatt.accounting.agent.integrate import PowerIntegrator
 from fairwatt.accounting.agent.records import Method, Reading
 from fairwatt.accounting.agent.sources import Sample
 
-__all__ = ["Meter"]
+__all__ = ["CLOCK_BACK", "Meter"]
+
+CLOCK_BACK = (
+    "%s: the clock is %.0f s before the end of their last windows: until it has passed that no"
+    " window can be closed; what is used meanwhile is then flagged, or unknown"
+)
 
 _log = logging.getLogger(__name__)
 

@@ -7,6 +7,7 @@ beside CPUs, DRAM and GPUs is a part of its own, `rest`.
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Mapping, Sequence
 
 from fairwatt.accounting.agent.host.cgroup import CgroupLook
@@ -22,12 +23,14 @@ from fairwatt.accounting.agent.host.weights import (
     node_weights,
 )
 from fairwatt.accounting.agent.host.windows import (
+    LONGEST_GAP_MS,
     Stretch,
     closing,
     reboot_windows,
     stretches,
 )
 from fairwatt.accounting.agent.journal import Journal
+from fairwatt.accounting.agent.meter import CLOCK_BACK
 from fairwatt.accounting.agent.records import Entry, HostMark, Origin, UseMark
 from fairwatt.accounting.ledger_host import ALL_IDLE
 from fairwatt.core.clock import now_ms
@@ -40,6 +43,7 @@ MANY_RUNS = 8
 CROWDED_MS = 60_000
 SNAP_MS = 500
 """As for GPUs: a reading so soon after a border counts as taken at it."""
+_log = logging.getLogger(__name__)
 
 
 class HostKeeper:
@@ -82,6 +86,7 @@ class HostKeeper:
         self._uses = Uses()
         self._used: dict[tuple[Present, ...], tuple[list[RunUse], SystemUse]] = {}
         self._resumed = False
+        self._behind = False
         self._module = False
         self._gpus: dict[str, int | None] = {}
         self._gpus_before: dict[str, int | None] | None = None
@@ -117,8 +122,12 @@ class HostKeeper:
 
     def note_gpus(self, devices: Mapping[str, Device], energies: Mapping[str, int | None]) -> None:
         """Take what the GPUs used so far in mJ: it is no part of the rest of the node."""
-        self._gpus = {uuid: energies.get(uuid, self._gpus.get(uuid)) for uuid in devices}
+        self._gpus = {uuid: energies.get(uuid) for uuid in devices}
         self._module = any(device.module_energy is True for device in devices.values())
+
+    def miss_gpus(self) -> None:
+        """What the GPUs used is not known now: they did not answer in time."""
+        self._gpus = dict.fromkeys(self._gpus)
 
     def take_slow(self, source: str, readings: Sequence[Reading]) -> None:
         """Take what a slow source said."""
@@ -133,10 +142,12 @@ class HostKeeper:
         """Close the windows of all parts, as a run is about to be opened or closed.
 
         Where many runs share the node, only once a minute: each window has a share of each run,
-        and a run counts for the time that it was there anyway.
+        and a run counts for the time that it was there anyway. So as well where the GPUs do not
+        answer, without which the rest of the node is not known.
         """
-        uses, many = self._journal.state.uses, len(self._journal.state.runs) > MANY_RUNS
-        if many and uses is not None and 0 <= self._clock_ms() - uses.t_ms < CROWDED_MS:
+        uses = self._journal.state.uses
+        rare = len(self._journal.state.runs) > MANY_RUNS or self._lacks_gpus
+        if rare and uses is not None and 0 <= self._clock_ms() - uses.t_ms < CROWDED_MS:
             self.sample()
         else:
             self.cut()
@@ -152,8 +163,16 @@ class HostKeeper:
         t0_ms = max((marks[d].t_ms for d in self._devices() if d in marks), default=None)
         if t0_ms is None or t_ms > t0_ms:
             self._append(self._closed(t_ms))
+            self._note_clock(0)
         elif t_ms < t0_ms:
             self._resumed = True  # the clock was set back: no window can tell the stretch apart
+            self._note_clock(t0_ms - t_ms)
+            if t0_ms - t_ms > LONGEST_GAP_MS:
+                self._begin_anew(t_ms)
+
+    @property
+    def _lacks_gpus(self) -> bool:
+        return "node" in self._meter.parts and self._has_gpus and None in self._gpus.values()
 
     @property
     def _unused(self) -> bool:
@@ -170,11 +189,29 @@ class HostKeeper:
         """Return the parts by device id."""
         return {_device(self._origin.node, part): part for part in self._meter.parts}
 
+    def _note_clock(self, back_ms: int) -> None:
+        """Log when the clock is behind the last windows, and when it has passed them."""
+        if bool(back_ms) != self._behind:
+            self._behind = bool(back_ms)
+            if self._behind:
+                _log.warning(CLOCK_BACK, "CPUs and DRAM", back_ms / 1000)
+
+    def _begin_anew(self, t_ms: int) -> None:
+        """Leave windows of a clock that was far ahead: it would take as long to pass them."""
+        for device, part in self._devices().items():
+            first = self._first(device, self._meter.close(part, t_ms), t_ms)
+            self._append([first])
+        self._gpus_uj()
+        self._append([Entry(uses=self._uses.mark(t_ms, self._journal.state.runs))])
+
     # -- windows -------------------------------------------------------------------------------
 
     def _closed(self, t_ms: int) -> list[Entry]:
         state, devices = self._journal.state, self._devices()
-        metered = self._without_rest({p: self._meter.close(p, t_ms) for p in devices.values()})
+        since = {part: state.host[dev].t_ms for dev, part in devices.items() if dev in state.host}
+        metered = self._without_rest(
+            {p: self._meter.close(p, t_ms, since.get(p)) for p in devices.values()}
+        )
         entries: list[Entry] = []
         self._used.clear()
         for device, part in devices.items():

@@ -19,6 +19,8 @@ STALE_MS = 60_000
 LEAST_IDLE_MS, MOST_IDLE_MS = 5_000, 60_000
 """A shorter look may catch a moment's peak or dip; in a longer one the clock may have been set,
 which would seem to have drawn next to nothing."""
+CLOSE_EDGE_MS = 1_000
+"""A window's end may be taken for a border half a second before it, and meters move in steps."""
 _NONE = Flag(0)
 _REASONS = Flag.LOST | Flag.RESET | Flag.IMPLAUSIBLE | Flag.AMBIGUOUS
 _log = logging.getLogger(__name__)
@@ -45,6 +47,8 @@ class _Part:
     flags: Flag = _NONE
     lost: bool = False
     idle_looks: list[int] = field(default_factory=list)
+    peak_mw: int | None = None
+    """The most that it can draw, or drew, since its last window."""
 
 
 class HostMeter:
@@ -95,19 +99,25 @@ class HostMeter:
             part.method != source for name, part in self._parts.items() if kind_of(name) == kind
         )
 
-    def close(self, name: str, t_ms: int) -> Metered:
-        """Return what a part used until `t_ms`, and begin to add up anew."""
+    def close(self, name: str, t_ms: int, since_ms: int | None = None) -> Metered:
+        """Return what a part used until `t_ms`, and begin to add up anew.
+
+        `since_ms` is when its window began: where the part cannot have drawn so much since then,
+        a clock that was set back hides when it did, and the amount is unknown (IMPLAUSIBLE).
+        """
         part = self._parts[name]
         if part.power_mw is not None:
             _hold_power(part, t_ms)
         energy_uj = None if part.lost else part.sum_uj
         flags = part.flags | (Flag.LOST if part.lost else _NONE)
+        if energy_uj and since_ms is not None and _is_too_much(part, energy_uj, t_ms - since_ms):
+            energy_uj, flags = None, flags | Flag.IMPLAUSIBLE
         if energy_uj is None and not flags & _REASONS:
             flags |= Flag.LOST  # it could not be read when the window began
         if part.lost:
             part.counter_uj = part.power_mw = None
         known = part.counter_uj is not None or part.power_mw is not None
-        part.sum_uj, part.flags = (0 if known else None), _NONE
+        part.sum_uj, part.flags, part.peak_mw = (0 if known else None), _NONE, part.power_mw
         return Metered(energy_uj, flags, part.counter_uj, part.method, low_mw(part.idle_looks))
 
     def _note_fault(self, place: str, fault: str | None) -> None:
@@ -135,9 +145,14 @@ def _step(part: _Part, reading: Reading, unused: bool) -> None:
         _hold_power(part, reading.t_ms)
         part.flags |= Flag.INTEGRATED
         part.power_mw = reading.power_mw
+        part.peak_mw = max(part.peak_mw or 0, reading.power_mw)
         _note_idle(part, reading.power_mw, unused)
     part.t_ms = _later(part, reading)
     part.lost = False
+
+
+def _is_too_much(part: _Part, energy_uj: int, dt_ms: int) -> bool:
+    return part.peak_mw is not None and 2 * energy_uj > 3 * part.peak_mw * (dt_ms + CLOSE_EDGE_MS)
 
 
 def _later(part: _Part, reading: Reading) -> int:
@@ -151,6 +166,7 @@ def _later(part: _Part, reading: Reading) -> int:
 
 def _count(part: _Part, reading: Reading, unused: bool) -> None:
     before_uj, part.counter_uj = part.counter_uj, reading.energy_uj
+    part.peak_mw = reading.max_mw
     dt_ms = reading.t_ms - part.t_ms
     if before_uj is None or reading.energy_uj is None:
         return

@@ -17,7 +17,7 @@ from fairwatt.accounting.agent.records import EndedRun, Entry, HostMark, Origin
 from fairwatt.accounting.ledger_host import HostSpan, HostSplit, split_host
 from fairwatt.core.events import DeviceKind, Flag, RunStarted, WindowClosed
 
-__all__ = ["Stretch", "closing", "reboot_windows", "stretches"]
+__all__ = ["LONGEST_GAP_MS", "Stretch", "closing", "reboot_windows", "stretches"]
 
 HOUR_MS = 3_600_000
 LONGEST_GAP_MS = 31 * 24 * HOUR_MS

@@ -157,7 +157,7 @@ def test_an_agent_that_begins_anew_sees_that_a_group_did_too(bench):
 
 
 def test_a_group_that_goes_while_it_is_read_keeps_what_it_said(bench):
-    """Its folder was listed, its files are gone: the 10 s seen before count, as the system's 30."""
+    """Its folder was listed, its files are gone: the 10 s seen before count, the system has 30."""
     bench.begin(7, 8)
     bench.tree.job("job_7", memory=GIB)
     bench.wait(10_000)
