@@ -141,15 +141,15 @@ def dept_report(
     own = PolicyView(db, scope, cluster, groups, idle_policy)
     by_account = by(period, "account")
     usage = own.by(by_account, period, "account")
-    waits = waits_by_group(db, scope, cluster, dict.fromkeys(groups, ""), period)
+    waits, all_waits = waits_by_group(db, scope, cluster, groups, period)
     facts = _Facts(
         account=account,
         period=period,
         standing=standing(db, scope, cluster, account, period),
         entitled=child_entitlements(db, cluster, account),
         usage={str(k): v for k, v in grouped(usage, dict(groups)).items()},
-        waits=waits_by_group(db, scope, cluster, groups, period),
-        all_waits=waits.get(""),
+        waits=waits,
+        all_waits=all_waits,
         version=data_version(db),
         idle_policy=idle_policy,
     )

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import json
+import operator
 import sqlite3
 from collections.abc import Callable, Hashable, Iterable, Mapping
 from dataclasses import dataclass, fields, replace
@@ -60,7 +61,7 @@ class Usage:
 
     def __add__(self, other: Usage) -> Usage:
         """Return the sum, field by field."""
-        return Usage(*(getattr(self, name) + getattr(other, name) for name in _NAMES))
+        return Usage(*map(operator.add, _AMOUNTS_OF(self), _AMOUNTS_OF(other)))
 
     @property
     def is_unsized(self) -> bool:
@@ -120,6 +121,7 @@ class Usage:
 
 
 _NAMES = tuple(field.name for field in fields(Usage))
+_AMOUNTS_OF = operator.attrgetter(*_NAMES)
 _AMOUNTS = {name: f"t.{name}" for name in _NAMES} | {
     "unsized_s": "CASE WHEN t.gpu_milli_s = 0 THEN t.device_s END"
 }

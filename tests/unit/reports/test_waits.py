@@ -25,7 +25,25 @@ def test_nearest_rank(store):
     found = waits_by_group(
         store.conn, scope_of(store.conn, "head"), CLUSTER, {"a1": "a1"}, FEBRUARY
     )
-    assert found == {"a1": Waits(10, 50, 90, 1000)}
+    assert found == ({"a1": Waits(10, 50, 90, 1000)}, Waits(10, 50, 90, 1000))
+
+
+def test_groups_and_all_of_them(store):
+    """7 of a1 and 3 of a2: the median of all is the fifth of ten, ties counted one by one."""
+    add_waits(store, [10, 10, 10, 10, 20, 30, 40], account="a1", user="ann")
+    add_waits(store, [5, 50, 60], account="a2", user="bob", cluster=CLUSTER, submit_ts=2_000_000)
+    groups, whole = waits_by_group(
+        store.conn, scope_of(store.conn, "head"), CLUSTER, {"a1": "g", "a2": "h"}, FEBRUARY
+    )
+    assert groups == {"g": Waits(7, 10, 40, 40), "h": Waits(3, 50, 60, 60)}
+    assert whole == Waits(10, 10, 50, 60)
+
+
+def test_no_start_no_waits(store):
+    found = waits_by_group(
+        store.conn, scope_of(store.conn, "head"), CLUSTER, {"a1": "a1"}, FEBRUARY
+    )
+    assert found == ({}, None)
 
 
 def test_one_and_two_runs(store):
