@@ -26,10 +26,10 @@ from fairwatt.accounting.agent.sampled import Sampled
 from fairwatt.accounting.agent.sources import Observation
 from fairwatt.accounting.agent.windows import (
     BoardPower,
+    back_by_ms,
     close_windows,
     reboot_windows,
     snapped,
-    went_back,
 )
 from fairwatt.core.catalogue import Catalogue
 from fairwatt.core.events import WindowClosed
@@ -108,7 +108,9 @@ class BoardWindows:
         entries: list[Entry] = []
         for uuid in sorted(devices):
             if uuid in readings:
-                if went_back(self._journal.state, readings[uuid]):
+                back_ms = back_by_ms(self._journal.state, readings[uuid])
+                self.meter.note_clock(uuid, back_ms)
+                if back_ms:
                     self._resumed.add(uuid)  # no window can tell the stretch apart: as a gap
                 entries += self._closed(snapped(readings[uuid], border_ms))
         return entries

@@ -28,6 +28,7 @@ class Meter:
         self._boot_id = boot_id
         self._integrator = PowerIntegrator()
         self._last: dict[str, Reading] = {}
+        self._behind: set[str] = set()
 
     def readings(self, samples: Iterable[Sample]) -> dict[str, Reading]:
         """Return a reading per device; asking again for the same samples changes nothing."""
@@ -45,6 +46,15 @@ class Meter:
             _log.warning("%s: its energy counter began again", before.device)
         self._last |= {uuid: r for uuid, r in readings.items() if r.energy_mj is not None}
         return fallen
+
+    def note_clock(self, device: str, back_ms: int) -> None:
+        """Log when the clock is behind a device's last window: once for all devices."""
+        if not back_ms:
+            self._behind.discard(device)
+            return
+        if not self._behind:
+            _log.warning(CLOCK_BACK, "the GPUs", back_ms / 1000)
+        self._behind.add(device)
 
     def note_fault(self, place: str, fault: str | None) -> None:
         """Log a fault when it appears and when it is over, not at every visit."""

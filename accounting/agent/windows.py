@@ -27,13 +27,15 @@ from fairwatt.accounting.ledger import (
 )
 from fairwatt.core.events import Flag, GpuMemory, Share, WindowClosed
 
-__all__ = ["BoardPower", "close_windows", "reboot_windows", "snapped", "went_back"]
+__all__ = ["BoardPower", "back_by_ms", "close_windows", "reboot_windows", "snapped"]
 
 HOUR_MS = 3_600_000
 WORK_SHARE = 4
 """Beyond a quarter of the way from idle to its largest power a board is at work."""
 SNAP_MS = 500
 """A reading this soon after a border counts as taken at it, so that windows end at full hours."""
+MOST_MW = 10_000_000
+"""No board draws more, even one that the catalogue does not know."""
 LONGEST_GAP_MS = 31 * 24 * HOUR_MS
 """What was used in a longer gap goes to its end: rather than the agent was away, the clock was
 wrong at boot, and decades would be cut into hours."""
@@ -61,10 +63,10 @@ def snapped(reading: Reading, border_ms: int | None) -> Reading:
     return msgspec.structs.replace(reading, t_ms=border_ms)
 
 
-def went_back(state: State, reading: Reading) -> bool:
-    """Say whether the clock was set back to before the end of the device's last window."""
+def back_by_ms(state: State, reading: Reading) -> int:
+    """Return by how much the clock is behind the end of the device's last window, 0 if not."""
     before = state.baselines.get(reading.device)
-    return before is not None and reading.t_ms < before.t_ms
+    return 0 if before is None else max(0, before.t_ms - reading.t_ms)
 
 
 def close_windows(
@@ -96,7 +98,9 @@ def close_windows(
     if before is None:
         return [Entry(reading=now)]
     if now.t_ms <= before.t_ms:
-        return []
+        # A clock that was so far ahead would take as long to be passed: begin anew.
+        far = before.t_ms - now.t_ms > LONGEST_GAP_MS
+        return [Entry(reading=now)] if far else []
     pieces = _pieces(state.holds, before, now)
     measured = _measured(before, now, power)
     gap = resumed or len(pieces) > 1
@@ -148,7 +152,8 @@ def _measured(before: Reading, now: Reading, power: BoardPower) -> Delta:
         return Delta(None, integrated | (Flag.LOST if before.method == "none" else Flag.GAP))
     if before.method != now.method:
         return Delta(None, integrated | Flag.GAP)
-    delta = counter_delta(before.energy_mj, now.energy_mj, now.t_ms - before.t_ms, power.max_mw)
+    max_mw, dt_ms = power.max_mw or MOST_MW, now.t_ms - before.t_ms
+    delta = counter_delta(before.energy_mj, now.energy_mj, dt_ms, max_mw)
     return Delta(delta.energy_mj, delta.flags | integrated)
 
 
