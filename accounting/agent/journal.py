@@ -161,13 +161,16 @@ class Journal:
         return Batch(b"".join(lines), len(lines), first, self._offered[0]) if lines else None
 
     def _mark_offered(self) -> None:
-        """Note what is on its way: those events must not change, even if no answer comes."""
+        """Note what is on its way: those events must not change, even if no answer comes.
+
+        On disk, since after a power cut windows are merged that lie behind the mark.
+        """
         if self._offered[0] <= self._marked:
             return
         self._marked = self._offered[0]
         try:
             mark = seal(str(self._marked).encode())
-            write_atomically(self._folder / "offered", mark, durable=False)
+            write_atomically(self._folder / "offered", mark)
         except OSError as error:
             _log.warning("%s: mark not written: %s", self._folder, error.strerror)
 

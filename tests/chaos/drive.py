@@ -57,6 +57,7 @@ class _Stage:
                 world,
                 plan.wounds.get(role, Wounds()),
                 plan.seed,
+                plan.spool_bytes,
                 str(self._diary(role)) if plan.power else "",
             )
             for role in ROLES

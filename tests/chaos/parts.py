@@ -41,6 +41,7 @@ class Part:
         world: the script.
         wounds: what befalls it.
         seed: of how it dies.
+        spool_bytes: an agent's room; 0: no bound.
         diary: where it notes what a power cut would take back; "": nowhere.
     """
 
@@ -51,6 +52,7 @@ class Part:
         world: World,
         wounds: Wounds,
         seed: int,
+        spool_bytes: int = 0,
         diary: str = "",
     ) -> None:
         self.role = role
@@ -60,6 +62,7 @@ class Part:
         self._world = world
         self._wounds = wounds
         self._seed = seed
+        self._spool_bytes = spool_bytes
         self._diary = diary
         self._pid = 0
         self._pipe: Connection | None = None
@@ -115,6 +118,7 @@ class Part:
             full_from=full_from if full_until > 0 else 0,
             full_steps=max(0, full_until - full_from),
             seed=self._seed + self.steps,
+            spool_bytes=self._spool_bytes,
             diary=self._diary,
         )
 

@@ -21,6 +21,8 @@ class Plan:
     wounds: dict[str, Wounds] = field(default_factory=dict)
     outages: dict[str, tuple[int, int]] = field(default_factory=dict)
     away: tuple[int, int] = (0, 0)
+    spool_bytes: int = 0
+    """The agents' room, beyond which windows are merged; 0: no bound."""
     power: bool = False
     """Whether each death is a power cut of the host: what is not synced is lost too."""
     locked: float = 0.0
@@ -30,9 +32,11 @@ class Plan:
 
     @property
     def cuts_windows(self) -> bool:
-        """Whether an agent died: then windows end elsewhere, and say that it was away."""
+        """Whether an agent died or had no room: then windows end elsewhere, and say why."""
         agents = [self.wounds.get(node, Wounds()) for node in BOARDS]
-        return bool(self.outages) or any(w.kills or w.full_steps for w in agents)
+        return bool(self.outages or self.spool_bytes) or any(
+            w.kills or w.full_steps for w in agents
+        )
 
     def words(self) -> str:
         """What befell whom, in a line."""
@@ -41,6 +45,7 @@ class Plan:
         how = "power cuts" if self.power else "kills"
         return (
             f"seed {self.seed}: {how} {kills}, disk full {full}, agents away {self.outages}, "
+            f"spool {self.spool_bytes}, "
             f"collector away {self.away}, locked {self.locked}, twice {self.twice}, "
             f"late {self.late}, unheard {self.unheard}"
         )
@@ -63,6 +68,8 @@ def draw(seed: int, steps: Mapping[str, int], kills: int) -> Plan:
     if not spares and rng.random() < 0.6:
         begin_s = rng.randrange(BEGIN_S, LAST_S - HOUR_S)
         plan.outages[rng.choice(list(BOARDS))] = (begin_s, begin_s + rng.randrange(60, 9 * HOUR_S))
+    if not spares and rng.random() < 0.5:
+        plan.spool_bytes = 10_000
     if rng.random() < 0.2:
         begin_s = rng.randrange(BEGIN_S, BEGIN_S + 6 * HOUR_S)
         plan.away = (begin_s, begin_s + 24 * HOUR_S)

@@ -21,6 +21,7 @@ from typing import Any
 
 from fairwatt.accounting import collector, store
 from fairwatt.accounting.agent import journal as journal_module
+from fairwatt.accounting.agent import spool_room
 from fairwatt.accounting.agent.daemon import observe
 from fairwatt.accounting.agent.journal import Journal
 from fairwatt.accounting.agent.keeper import Keeper
@@ -55,6 +56,8 @@ class Arms:
     full_from: int = 0
     full_steps: int = 0
     seed: int = 1
+    spool_bytes: int = 0
+    """Beyond so much windows are merged; 0: never."""
     diary: str = ""
     """Where it is noted what a power cut would take back; "": nowhere."""
 
@@ -75,13 +78,19 @@ def serve(role: str, folder: Path, world: World, pipe: Connection, arms: Arms, a
     clock.at_s = at_s
     store.BUSY_TIMEOUT_MS = BUSY_MS
     journal_module.SEGMENT_BYTES = SEGMENT_BYTES
+    # Merged over hours, windows could not be compared by hour.
+    spool_room.STEPS, spool_room.RESERVE_BYTES = (spool_room.HOUR_MS,), 4096
     if arms.diary:
         _steps.chaos_diary(arms.diary.encode())
     _steps.chaos_arm(*map(ctypes.c_long, (arms.kill_at, arms.full_from, arms.full_steps)),
                      ctypes.c_ulong(arms.seed))  # fmt: skip
-    make = {"collector": _collector, "sync": _sync}.get(role)
     try:
-        act = make(folder, world, clock) if make else _agent(role, folder, world, clock, pipe)
+        if role == "collector":
+            act = _collector(folder)
+        elif role == "sync":
+            act = _sync(folder, world, clock)
+        else:
+            act = _agent(role, folder, world, clock, pipe, arms)
     except (FairwattError, OSError):
         # As a unit of systemd that fails is started again later.
         pipe.send(("failed", _steps.chaos_steps()))
@@ -103,7 +112,7 @@ def site_of(folder: Path) -> Site:
 
 
 def _agent(
-    node: str, folder: Path, world: World, clock: Clock, pipe: Connection
+    node: str, folder: Path, world: World, clock: Clock, pipe: Connection, arms: Arms
 ) -> Callable[[Step, Any], Any]:
     here = folder / node
     for name in ("inbox", "jobs"):
@@ -116,7 +125,8 @@ def _agent(
     )  # fmt: skip
     boards = Boards(world, node)
     boards.at_s = clock.at_s
-    journal = Journal(here / "spool" / "journal", first_seq=1)
+    spool = here / "spool" / "journal"
+    journal = Journal(spool, first_seq=1, max_bytes=arms.spool_bytes)
     keeper = Keeper(settings, journal, Origin(node, "boot-1"), CATALOGUE, version="1")
     keeper.resume((BEGIN_S - 3600) * 1000)
     delivery = Delivery(journal, here / "spool" / "refused")
@@ -125,6 +135,7 @@ def _agent(
     def act(step: Step, _payload: object) -> object:
         boards.at_s = step.at_s
         journal.retry()
+        journal.keep_room()
         if step.kind == "ship":
             return _ship(delivery, pipe)
         seen = observe(boards, keeper.watched, False, True)
@@ -149,7 +160,7 @@ def _ship(delivery: Delivery, pipe: Connection) -> int:
     return left.count if left else 0
 
 
-def _collector(folder: Path, _world: World, _clock: Clock) -> Callable[[Step, Any], Any]:
+def _collector(folder: Path) -> Callable[[Step, Any], Any]:
     site = site_of(folder)
     db = prepare_store(site)
     munge.decode = lambda cred, socket: munge.Credential(cred.encode(), 0, 0)  # type: ignore[assignment]

@@ -350,3 +350,18 @@ def test_an_unusable_folder_is_one_clear_message(tmp_path) -> None:
     (tmp_path / "file").write_text("")
     with pytest.raises(SpoolError, match=r"check agent\.spool_dir"):
         open_journal(tmp_path / "file")
+
+
+def test_what_may_be_merged_no_more_is_on_disk_before_it_is_sent(tmp_path, monkeypatch) -> None:
+    """After a power cut the collector may have it: a merged window would be another event."""
+    journal = open_journal(tmp_path)
+    journal.append([ended(1)])
+    synced, fsync = [], os.fsync
+
+    def noted(descriptor: int) -> None:
+        synced.append(Path(f"/proc/self/fd/{descriptor}").readlink().name)
+        fsync(descriptor)
+
+    monkeypatch.setattr(os, "fsync", noted)
+    journal.pending(10_000, 10)
+    assert synced == [".offered.tmp", tmp_path.name]
