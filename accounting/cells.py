@@ -17,6 +17,7 @@ from typing import NamedTuple
 from zoneinfo import ZoneInfo
 
 from fairwatt.accounting.days import cut, hour_pieces
+from fairwatt.accounting.windows import each_window
 from fairwatt.core.events import Share, WindowClosed
 
 __all__ = ["CELL_TABLES", "Cells", "fill_cells"]
@@ -160,7 +161,13 @@ class Cells:
 
 
 def fill_cells(connection: sqlite3.Connection, zone: ZoneInfo) -> None:
-    """Make all sums anew from the windows in the store, in the caller's transaction."""
+    """Make all sums anew from the windows in the store and in its month files.
+
+    Runs in the caller's transaction.
+
+    Raises:
+        StoreError: a month file is missing or cannot be read.
+    """
     for table in ("run_cell", "device_hour", "ledger_total"):
         connection.execute(f"DELETE FROM {table}")  # noqa: S608 - our own names
     cells = Cells(zone)
@@ -173,19 +180,19 @@ def fill_cells(connection: sqlite3.Connection, zone: ZoneInfo) -> None:
 
 
 def _stored(connection: sqlite3.Connection) -> Iterator[tuple[_Window, list[Share], str]]:
-    windows = connection.execute(
-        "SELECT coalesce(d.kind, 'gpu'), w.node, w.device_uuid, w.t0_ms, w.t1_ms, w.measured_mj,"
-        " w.unallocated_idle_mj, w.unallocated_active_mj, w.system_mj, w.method, w.flags"
-        " FROM window w LEFT JOIN device d USING (device_uuid) WHERE w.measured_mj IS NOT NULL"
+    kinds = dict(connection.execute("SELECT device_uuid, kind FROM device").fetchall())
+    columns = (
+        "device_uuid, t0_ms, node, device_uuid, t0_ms, t1_ms, measured_mj,"
+        " unallocated_idle_mj, unallocated_active_mj, system_mj, method, flags"
     )
-    for kind, *row in windows:
-        window = _Window(*row)
-        shares = connection.execute(
+    for source, row in each_window(connection, columns, "measured_mj IS NOT NULL"):
+        window = _Window(*row[2:])
+        shares = source.execute(
             "SELECT job_id, run_start_ms, instance_uuid, idle_mj, active_mj, util_permille"
             " FROM window_share WHERE device_uuid = ? AND t0_ms = ?",
             (window.device, window.t0_ms),
         )
-        yield window, [_share(*one) for one in shares], kind
+        yield window, [_share(*one) for one in shares], kinds.get(window.device, "gpu")
 
 
 def _share(

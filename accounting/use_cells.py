@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from zoneinfo import ZoneInfo
 
 from fairwatt.accounting.days import cut, hour_pieces
+from fairwatt.accounting.windows import each_window
 from fairwatt.core.events import GpuMemory, Share, WindowClosed
 from fairwatt.core.units import split_largest_remainder
 
@@ -142,7 +143,13 @@ def moved_by_share(unallocated_idle_mj: int, shares: Sequence[Share]) -> list[in
 
 
 def fill_use_cells(connection: sqlite3.Connection, zone: ZoneInfo) -> None:
-    """Make all sums anew from the windows in the store; windows there have no memory."""
+    """Make all sums anew from the windows in the store and its month files.
+
+    Windows there have no memory.
+
+    Raises:
+        StoreError: a month file is missing or cannot be read.
+    """
     connection.execute("DELETE FROM use_cell")
     connection.execute("DELETE FROM moved_hour")
     cells = UseCells(zone)
@@ -167,15 +174,15 @@ def _memory_by_share(
 
 def _stored(connection: sqlite3.Connection) -> Iterator[tuple[StoredWindow, list[Share]]]:
     """Windows that several shared, or that left a part of a held board free."""
-    windows = connection.execute(
-        "SELECT node, device_uuid, t0_ms, t1_ms, unallocated_idle_mj FROM window"
-        " WHERE measured_mj IS NOT NULL AND (unallocated_idle_mj > 0 OR (SELECT count(*)"
+    columns = "device_uuid, t0_ms, node, device_uuid, t0_ms, t1_ms, unallocated_idle_mj"
+    shared = (
+        "measured_mj IS NOT NULL AND (unallocated_idle_mj > 0 OR (SELECT count(*)"
         " FROM window_share s WHERE s.device_uuid = window.device_uuid"
         " AND s.t0_ms = window.t0_ms) > 1)"
     )
-    for row in windows:
-        window = StoredWindow(*row)
-        shares = connection.execute(
+    for source, row in each_window(connection, columns, shared):
+        window = StoredWindow(*row[2:])
+        shares = source.execute(
             "SELECT job_id, run_start_ms, instance_uuid, idle_mj, active_mj FROM window_share"
             " WHERE device_uuid = ? AND t0_ms = ?",
             (window.device, window.t0_ms),

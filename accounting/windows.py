@@ -12,12 +12,12 @@ from __future__ import annotations
 import functools
 import logging
 import sqlite3
-from collections.abc import Callable, Hashable, Iterable
+from collections.abc import Callable, Hashable, Iterable, Iterator
 from contextlib import suppress
 from datetime import UTC, datetime
 from pathlib import Path
 from types import TracebackType
-from typing import Self, TypeVar
+from typing import Any, Self, TypeVar
 from urllib.parse import quote
 
 from fairwatt.core.errors import StoreError
@@ -26,6 +26,7 @@ __all__ = [
     "TABLES",
     "WindowSources",
     "columns_of",
+    "each_window",
     "file_of",
     "month_of",
     "month_path",
@@ -36,6 +37,7 @@ _log = logging.getLogger(__name__)
 
 TABLES = ("window", "window_share")
 BUSY_TIMEOUT_S = 5.0
+SQLITE_INTEGER_MAX = 2**63 - 1
 
 _OVERLAPPING = "SELECT month FROM window_month WHERE from_ms < ? AND until_ms > ?"
 _Row = TypeVar("_Row", bound=Hashable)
@@ -126,6 +128,28 @@ class WindowSources:
                     remedy="take it from the newest backup's folder",
                 ) from error
         return self._months[month]
+
+
+def each_window(
+    store: sqlite3.Connection, columns: str, where: str
+) -> Iterator[tuple[sqlite3.Connection, tuple[Any, ...]]]:
+    """Yield columns of all windows, moved ones as well and each once, with where their shares are.
+
+    Args:
+        store: a connection that may be in a transaction.
+        columns: as SQL; they begin with device_uuid and t0_ms.
+        where: which windows, as SQL.
+
+    Raises:
+        StoreError: a month file is missing or cannot be read.
+    """
+    sql = f"SELECT {columns} FROM window WHERE {where}"  # noqa: S608 - our own words
+    is_here = "SELECT 1 FROM window WHERE device_uuid = ? AND t0_ms = ?"
+    with WindowSources(store) as sources:
+        for source in sources.over(0, SQLITE_INTEGER_MAX):
+            for row in source.execute(sql):
+                if source is store or store.execute(is_here, row[:2]).fetchone() is None:
+                    yield source, row
 
 
 def moved_until_ms(store: sqlite3.Connection) -> int:

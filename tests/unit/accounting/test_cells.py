@@ -11,6 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from fairwatt.accounting.archive import archive_windows
 from fairwatt.accounting.cells import fill_cells
 from fairwatt.accounting.failslow_store import LONGEST_WAIT_MS, pace_until
 from fairwatt.accounting.ingest import ingest
@@ -18,6 +19,7 @@ from fairwatt.accounting.rollup import rollup
 from fairwatt.accounting.runs import upsert_runs
 from fairwatt.accounting.settle import settle
 from fairwatt.accounting.store import transaction
+from fairwatt.accounting.use_cells import fill_use_cells
 from fairwatt.core.catalogue import load_catalogue
 from tests.unit.accounting.samples import (
     BERLIN,
@@ -217,3 +219,31 @@ class TestWhenARunIsJudged:
         if life_ms >= HOUR_MS:
             assert life_ms - until <= LONGEST_WAIT_MS
             assert Fraction(until, life_ms) > Fraction(4, 5) - Fraction(1, 1000)
+
+
+@pytest.mark.parametrize("in_both", [False, True])
+def test_cells_made_anew_have_windows_that_were_moved(tmp_path, in_both):
+    """A migration, or a zone of half hours, must not forget the month files; a crash while
+    moving leaves windows in both, which count once."""
+    events, runs = random_life(7)
+    db = new_store(tmp_path)
+    put(db, runs, UTC)
+    ingest(db, events, None, UTC)
+    finish(db, UTC)
+    tables = ("run_cell", "device_hour", "ledger_total", "use_cell", "moved_hour")
+    with transaction(db) as connection:
+        fill_cells(connection, UTC)
+        fill_use_cells(connection, UTC)
+    before = {table: rows(db, table) for table in tables}
+    kept = {table: rows(db, table) for table in ("window", "window_share")}
+    assert before["run_cell"]
+    assert archive_windows(db, 1 << 60) > 10
+    if in_both:
+        with transaction(db) as connection:
+            for table, found in kept.items():
+                marks = ", ".join("?" * len(found[0]))
+                connection.executemany(f"INSERT OR IGNORE INTO {table} VALUES ({marks})", found)
+    with transaction(db) as connection:
+        fill_cells(connection, UTC)
+        fill_use_cells(connection, UTC)
+    assert {table: rows(db, table) for table in tables} == before

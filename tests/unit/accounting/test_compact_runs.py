@@ -122,3 +122,16 @@ def test_the_view_uses_the_indexes(tmp_path, sql, index):
     assert index in plan
     assert "TEMP B-TREE" not in plan
     assert "SCAN r" not in plan or index == "run_end"
+
+
+def test_an_exit_code_that_no_process_has_becomes_unknown(old):
+    """Not another one: 300 has more than the eight bits that are kept."""
+    path, connection = old
+    connection.execute("UPDATE run SET exit_code = 300 WHERE run_id = 3")
+    connection.execute("UPDATE run SET exit_code = 0, exit_signal = 1 << 60 WHERE run_id = 9")
+    connection.commit()
+    connection.close()
+    db = open_store(path)
+    codes = db.execute("SELECT run_id, exit_code, exit_signal FROM run ORDER BY 1").fetchall()
+    assert codes == [(3, None, None), (5, None, None), (6, None, None), (9, None, None)]
+    db.close()
