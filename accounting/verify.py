@@ -112,6 +112,7 @@ def verify(
 def _snapshot(store: sqlite3.Connection) -> Iterator[None]:
     """One state of the store for all reads; temporary tables may be written."""
     store.execute("PRAGMA query_only = OFF")  # the file itself is open read-only
+    store.execute("PRAGMA temp_store = MEMORY")  # a month of rollups at most
     store.execute("BEGIN")
     try:
         yield

@@ -29,6 +29,7 @@ from tests.lab.demo_check import (
     check_energy,
     check_runs,
     check_settled,
+    check_verified,
 )
 from tests.lab.demo_shell import install_shell
 from tests.lab.job_mix import JOBS, MIX, USE_GPU, Spec, script
@@ -217,8 +218,11 @@ def verify(cluster: OneHostCluster, jobs: dict[str, list[int]]) -> list[str]:
     _show("Every submission", runs)
     _show("Each run and GPU: length, measured, the fake device's truth, difference", energy)
     _show("What the windows hold is what the runs carry", settled)
+    verified = check_verified(cluster.database)
     _show("Every device, in mJ", conserved)
-    return [*runs.faults, *energy.faults, *settled.faults, *conserved.faults]
+    _show("fairwatt ledger verify", verified)
+    checks = (runs, energy, settled, conserved, verified)
+    return [fault for check in checks for fault in check.faults]
 
 
 def _show(title: str, verdict: Verdict) -> None:

@@ -8,7 +8,10 @@ import sqlite3
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
+from zoneinfo import ZoneInfo
 
+from fairwatt.accounting.verify import span_of, verify
 from tests.lab.job_mix import Spec
 from tests.lab.truth import Counter, Hold, edge_tolerance_mj, expected_mj
 
@@ -181,6 +184,21 @@ def check_settled(db: sqlite3.Connection) -> Verdict:
         verdict.claim(total == shares, f"{table} sums to {total} mJ, the windows to {shares} mJ")
     runs, hours = totals["run_energy"], totals["run_hour"]
     verdict.lines.append(f"  windows {shares} mJ = runs {runs} mJ = hours {hours} mJ")
+    return verdict
+
+
+def check_verified(database: Path) -> Verdict:
+    """`fairwatt ledger verify`: every sum in the store is what its windows add up to."""
+    verdict, zone = Verdict(), ZoneInfo("Europe/Berlin")
+    done = verify(
+        database, cluster="campus", zone=zone, carbon_zone="DEU", span=span_of(None, None, zone)
+    )
+    verdict.faults += [str(fault) for fault in done.findings.faults]
+    verdict.lines += [f"  {note}" for note in done.findings.notes]
+    verdict.lines.append(
+        f"  {done.findings.rows} rows of {len(done.balances)} devices, {done.runs} runs and"
+        f" {done.days} days: {done.findings.count} faults"
+    )
     return verdict
 
 
