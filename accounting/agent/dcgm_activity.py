@@ -22,10 +22,13 @@ from fairwatt.core.records import Device
 __all__ = ["Activity", "DcgmActivity", "dcgm_place", "parse_activity"]
 
 METRIC = "DCGM_FI_PROF_GR_ENGINE_ACTIVE"
-LONGEST_PAGE = 16 << 20
+LONGEST_PAGE = 8 << 20
+LONGEST_ROW = 8_192
+MOST_ROWS = 4_096
 TIMEOUT_S = 5.0
 OLDEST_S = 60.0
-_LABEL = re.compile(r'(\w+)="((?:[^"\\]|\\.)*)"')
+_LABEL = re.compile(r'\b(\w+)="((?:[^"\\]|\\.)*)"')
+_ROW = re.compile(rf"^{METRIC}\{{([^\n]{{1,{LONGEST_ROW}}})$".encode(), re.MULTILINE)
 _log = logging.getLogger(__name__)
 
 
@@ -56,18 +59,22 @@ def dcgm_place(url: str) -> HttpPlace | None:
     return place
 
 
-def parse_activity(page: str) -> list[Activity]:
+def parse_activity(page: bytes) -> list[Activity]:
     """Return the rows of engine activity on a page of metrics; what cannot be is left out.
 
     With a job map the exporter repeats a row for each job: the rows are equal but for that.
     """
-    lines = [line for line in page.splitlines() if line.startswith(METRIC + "{")]
-    rows = (_row(line) for line in lines)
-    return sorted({row for row in rows if row is not None}, key=str)
+    rows: set[Activity] = set()
+    for line in _ROW.finditer(page):
+        row = _row(line[1].decode("utf-8", "replace"))
+        if row is not None and len(rows) < MOST_ROWS:
+            rows.add(row)
+    return sorted(rows, key=str)
 
 
 def _row(line: str) -> Activity | None:
-    inside, mark, value = line.removeprefix(METRIC + "{").rpartition("} ")
+    """Read what follows the metric's name; a label may hold any text of users."""
+    inside, mark, value = line.rpartition("} ")
     labels = dict(_LABEL.findall(inside))
     gi = labels.get("GPU_I_ID", "")
     try:
@@ -76,9 +83,9 @@ def _row(line: str) -> Activity | None:
         return None
     if not mark or not labels.get("UUID") or not math.isfinite(ratio) or not 0 <= ratio <= 1.05:
         return None
-    if gi and not (gi.isascii() and gi.isdigit()):
+    if gi and not (gi.isascii() and gi.isdigit() and len(gi) < 6):
         return None
-    return Activity(labels["UUID"], int(gi[:6]) if gi else None, min(1000, round(1000 * ratio)))
+    return Activity(labels["UUID"], int(gi) if gi else None, min(1000, round(1000 * ratio)))
 
 
 class DcgmActivity:
@@ -114,7 +121,7 @@ class DcgmActivity:
             status, body = http_get(
                 self._place, headers={}, timeout_s=TIMEOUT_S, longest=LONGEST_PAGE
             )
-            rows = parse_activity(body.decode("utf-8", "replace")) if status == 200 else []
+            rows = parse_activity(body) if status == 200 else []
             fault = "" if rows else f"status {status} and no {METRIC}"
         except OSError as error:
             rows, fault = [], str(error)

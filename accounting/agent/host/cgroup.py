@@ -8,19 +8,18 @@ folder slurm has the node's name in it.
 
 from __future__ import annotations
 
-import os
 import re
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
 
+from fairwatt.accounting.agent.host.small_file import read_small, whole_number
 from fairwatt.accounting.agent.host.topology import cpu_list
 
 __all__ = ["Cgroups", "CgroupLook", "JobCgroup", "folder_names"]
 
 _JOB = re.compile(r"job_\d+|s[0-9A-Z]{13}")
-LONGEST = 65_536
 NO_LIMIT = 1 << 60
 """Version 1 writes a number near 2^63 for "no limit"."""
 
@@ -70,6 +69,12 @@ class Cgroups:
 
     def look(self) -> CgroupLook:
         """Return what all groups say now; without Slurm's groups nothing is known."""
+        try:
+            return self._looked()
+        except OSError:  # the tree went while it was read
+            return CgroupLook({})
+
+    def _looked(self) -> CgroupLook:
         tree = _version_2(self._root, self._node) or _version_1(self._root, self._node)
         if tree is None:
             return CgroupLook({})
@@ -205,28 +210,18 @@ def _limit(path: str) -> int | None:
 def _field(text: str, name: str) -> int | None:
     for line in text.splitlines():
         key, _, value = line.partition(" ")
-        if key == name and value.isdigit():
-            return int(value)
+        if key == name:
+            return whole_number(value)
     return None
 
 
 def _integer(path: str) -> int | None:
-    text = _text(path).strip()
-    return int(text) if text.isdigit() else None
+    return whole_number(_text(path))
 
 
 def _text(path: str) -> str:
-    """A group may go at any moment, and reading it then fails in one way or another.
-
-    Without pathlib and buffers: there are some files of every job, at every look.
-    """
+    """A group may go at any moment, and reading it then fails in one way or another."""
     try:
-        file = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+        return read_small(path)
     except OSError:
         return ""
-    try:
-        return os.read(file, LONGEST).decode("ascii", "replace")
-    except OSError:
-        return ""
-    finally:
-        os.close(file)

@@ -19,14 +19,16 @@ from fairwatt.core.errors import DeviceError
 __all__ = ["parse_power", "source"]
 
 _POWER = re.compile(
-    r"^\s*(?:current power|instantaneous power reading)\s*:\s*(\d{1,6})\s*watts?\s*$",
+    r"^[ \t]*(?:current power|instantaneous power reading)[ \t]*:[ \t]*(\d{1,6})[ \t]*watts?"
+    r"[ \t\r]*$",
     re.IGNORECASE | re.MULTILINE,
 )
 _STATE = re.compile(
-    r"^\s*(?:power measurement|power reading state is)\s*:\s*(.+?)\s*$",
+    r"^[ \t]*(?:power measurement|power reading state is)[ \t]*:([^\n]*)",
     re.IGNORECASE | re.MULTILINE,
 )
 _ON = ("active", "activated")
+LONGEST = 65_536
 
 
 def source(config: Config) -> BmcSource:
@@ -53,12 +55,12 @@ def parse_power(text: str) -> int:
     Raises:
         DeviceError: there is none, the BMC does not measure, or the number cannot be.
     """
-    found = _POWER.search(text)
-    state = _STATE.search(text)
+    text = text[:LONGEST]
+    found, state = _POWER.search(text), _STATE.search(text)
     if found is None:
         raise _fault("the BMC tells no power", text.strip())
-    if state is not None and state[1].lower() not in _ON:
-        raise _fault("the BMC does not measure power now", state[1])
+    if state is not None and state[1].strip().lower() not in _ON:
+        raise _fault("the BMC does not measure power now", state[1].strip())
     power_mw = plausible_mw(int(found[1]))
     if power_mw is None:
         raise _fault("the BMC tells a power that cannot be", found[1])

@@ -11,6 +11,8 @@ import re
 from collections.abc import Iterator
 from pathlib import Path
 
+from fairwatt.accounting.agent.host.bmc import MOST_W
+from fairwatt.accounting.agent.host.small_file import read_small
 from fairwatt.accounting.agent.host.source import Reading
 from fairwatt.core.clock import now_ms
 from fairwatt.core.config import Config
@@ -21,7 +23,7 @@ TRIES = 3
 STALE_MS = 5_000
 """Ten times a second is promised; a counter that stands so long is of a dead controller."""
 _FILE = re.compile(r"(?:(cpu|memory)(\d*)_)?energy")
-_ENERGY = re.compile(r"(\d{1,15}) J(?: \d+ us)?")
+_ENERGY = re.compile(r"(\d{1,12}) J(?: \d+ us)?")
 _PARTS = {"cpu": "cpu", "memory": "dram", None: "node"}
 
 
@@ -56,7 +58,7 @@ class PmCountersSource:
     def _freshness(self) -> str:
         """Return the number of the renewal without the time that some put behind it."""
         try:
-            text = (self._folder / "freshness").read_text(encoding="ascii", errors="replace")
+            text = read_small(self._folder / "freshness")
         except OSError:
             return ""
         return text.strip().partition(" ")[0]
@@ -70,13 +72,13 @@ class PmCountersSource:
     @staticmethod
     def _reading(part: str, path: Path, t_ms: int) -> Reading:
         try:
-            text = path.read_text(encoding="ascii", errors="replace").strip()
+            text = read_small(path).strip()
         except OSError as error:
             return Reading(part, t_ms, fault=f"{path}: {error.strerror}")
         match = _ENERGY.fullmatch(text)
         if match is None:
             return Reading(part, t_ms, fault=f"{path}: no energy in joules (got {text[:40]!r})")
-        return Reading(part, t_ms, energy_uj=1_000_000 * int(match[1]))
+        return Reading(part, t_ms, 1_000_000 * int(match[1]), max_mw=1000 * MOST_W)
 
 
 def source(config: Config) -> PmCountersSource | None:

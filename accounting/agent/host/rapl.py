@@ -12,6 +12,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
+from fairwatt.accounting.agent.host.small_file import read_small, whole_number
 from fairwatt.accounting.agent.host.source import Reading
 from fairwatt.core.clock import now_ms
 from fairwatt.core.config import Config
@@ -56,12 +57,15 @@ class RaplSource:
     def _read(self, zone: _Zone, t_ms: int) -> Reading:
         path = zone.folder / "energy_uj"
         try:
-            energy_uj = int(path.read_bytes())
+            text = read_small(path)
         except PermissionError:
             self._refuse(path)
             return Reading(zone.part, t_ms, fault=f"{path} is readable by root only")
-        except (OSError, ValueError) as error:
-            return Reading(zone.part, t_ms, fault=f"{path}: {error}")
+        except OSError as error:
+            return Reading(zone.part, t_ms, fault=f"{path}: {error.strerror}")
+        energy_uj = whole_number(text)
+        if energy_uj is None:
+            return Reading(zone.part, t_ms, fault=f"{path}: no energy in µJ (got {text[:40]!r})")
         return Reading(zone.part, t_ms, energy_uj, zone.wrap_uj, max_mw=zone.max_mw)
 
     def _refuse(self, path: Path) -> None:
@@ -104,14 +108,13 @@ def _zones(powercap: Path) -> Iterator[_Zone]:
 
 def _text(path: Path) -> str:
     try:
-        return path.read_text(encoding="ascii", errors="replace").strip()
+        return read_small(path).strip()
     except OSError:
         return ""
 
 
 def _number(path: Path) -> int | None:
-    text = _text(path)
-    return int(text) if text.isdigit() and text != "0" else None
+    return whole_number(_text(path)) or None
 
 
 def _max_mw(folder: Path) -> int:

@@ -11,7 +11,8 @@ from pathlib import Path
 __all__ = ["Topology", "cpu_list", "read_topology"]
 
 _PART = re.compile(r"(?:cpu|dram)(\d+)?(?:d(\d+))?")
-_MEM_TOTAL = re.compile(r"^MemTotal:\s+(\d+) kB$", re.MULTILINE)
+_MEM_TOTAL = re.compile(r"^MemTotal:[ \t]+(\d{1,15}) kB$", re.MULTILINE)
+_RANGE = re.compile(r"(\d{1,5})(?:-(\d{1,5})?)?")
 
 
 @dataclass(frozen=True)
@@ -56,9 +57,10 @@ def cpu_list(text: str) -> frozenset[int]:
     """Return the CPUs of the kernel's list format: `0-3,8` is 0, 1, 2, 3, 8; others are none."""
     cpus: set[int] = set()
     for item in text.strip().split(","):
-        first, _, last = item.partition("-")
-        if not first.isdigit() or not (last or first).isdigit():
+        match = _RANGE.fullmatch(item)
+        if match is None:
             return frozenset()
+        first, last = match.groups()
         cpus.update(range(int(first), int(last or first) + 1))
     return frozenset(cpus)
 

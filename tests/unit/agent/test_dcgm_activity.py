@@ -3,9 +3,12 @@
 
 from __future__ import annotations
 
+import time
+
 import pytest
 
 from fairwatt.accounting.agent.dcgm_activity import (
+    MOST_ROWS,
     OLDEST_S,
     Activity,
     DcgmActivity,
@@ -42,7 +45,7 @@ PAGE = (
 
 def test_rows_of_boards_and_slices_each_once() -> None:
     """With a job map a row comes once for each job: adding them would count twice."""
-    assert parse_activity(PAGE) == [
+    assert parse_activity(PAGE.encode()) == [
         Activity("GPU-1", 0, 250),
         Activity("GPU-1", 1, 1000),
         Activity("GPU-2", None, 500),
@@ -53,10 +56,11 @@ def test_rows_of_boards_and_slices_each_once() -> None:
     "rest",
     ['{UUID="GPU-1"} NaN', '{UUID="GPU-1"} -0.1', '{UUID="GPU-1"} 9223372036854775794',
      '{UUID="GPU-1"} x', '{UUID="GPU-1"} ', '{UUID="GPU-1"', '{gpu="0"} 0.5', '{UUID=""} 0.5',
-     '{UUID="GPU-1",GPU_I_ID="x"} 0.5', '{UUID="GPU-1",GPU_I_ID="²"} 0.5', "{} 0.5"],
+     '{UUID="GPU-1",GPU_I_ID="x"} 0.5', '{UUID="GPU-1",GPU_I_ID="²"} 0.5', "{} 0.5",
+     '{UUID="GPU-1",GPU_I_ID="1234567"} 0.5'],
 )  # fmt: skip
 def test_what_cannot_be_is_left_out(rest) -> None:
-    assert parse_activity(f"DCGM_FI_PROF_GR_ENGINE_ACTIVE{rest}\n") == []
+    assert parse_activity(f"DCGM_FI_PROF_GR_ENGINE_ACTIVE{rest}\n".encode()) == []
 
 
 def test_the_newest_page_by_device_and_slice() -> None:
@@ -110,3 +114,27 @@ def test_only_this_host_is_asked(url) -> None:
 
 def test_no_setting_no_exporter() -> None:
     assert dcgm_place("") is None
+
+
+@pytest.mark.parametrize("sign", ["\x0b", "\x0c", "\x1c", "\x85", "\u2028"])
+def test_a_label_cannot_bring_a_row_of_its_own(sign) -> None:
+    """Python takes these for ends of lines; the format of the page does not."""
+    job = f'x{sign}DCGM_FI_PROF_GR_ENGINE_ACTIVE{{UUID=\\"GPU-1\\"}} 0.0{sign}'
+    page = row("0.75", UUID="GPU-1", hpc_job=job)
+    assert parse_activity(page.encode()) == [Activity("GPU-1", None, 750)]
+
+
+@pytest.mark.parametrize(
+    "label", ["a" * 4_000_000, 'a="' * 400_000, '\\"' * 2_000_000, "a " * 2_000_000]
+)
+def test_a_strange_page_takes_no_time(label) -> None:
+    """Python's regular expressions hold up all other threads, hooks' answers too."""
+    page = f"{HEAD}DCGM_FI_PROF_GR_ENGINE_ACTIVE{{{label}}} 0.5\n" + row("0.5", UUID="GPU-2")
+    shorter = row("0.5", UUID="GPU-3", x=label[:7_000])
+    began_s = time.process_time()
+    found = parse_activity((page + shorter).encode())
+    assert time.process_time() - began_s < 1.0
+    assert Activity("GPU-2", None, 500) in found
+    assert len(parse_activity("".join(row("1", UUID=f"G{n}") for n in range(5_000)).encode())) == (
+        MOST_ROWS
+    )

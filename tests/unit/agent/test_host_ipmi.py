@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import sys
+import time
 from pathlib import Path
 
 import pytest
@@ -75,3 +76,13 @@ def test_the_bmc_is_asked_once_in_its_period() -> None:
     (second,) = source.read()
     assert (first.power_mw, second.power_mw) == (200_000, 300_000)
     assert second.t_ms >= first.t_ms
+
+
+@pytest.mark.parametrize("text", ["\n" * 1_000_000, " " * 1_000_000, "current power " * 80_000,
+                                  "power measurement :" + " " * 1_000_000 + "x"])  # fmt: skip
+def test_a_strange_answer_takes_no_time(text) -> None:
+    """Python's regular expressions hold up all other threads, hooks' answers too."""
+    began_s = time.process_time()
+    with pytest.raises(DeviceError):
+        ipmi.parse_power(text)
+    assert time.process_time() - began_s < 1.0

@@ -6,7 +6,9 @@ from __future__ import annotations
 import pytest
 
 from fairwatt.accounting.agent.host import pm_counters
+from fairwatt.accounting.agent.host.meter import HostMeter
 from fairwatt.accounting.agent.host.pm_counters import PmCountersSource
+from fairwatt.core.events import Flag
 
 FILES = {
     "energy": "22384929 J 1764525724000000 us", "cpu_energy": "8123000 J 1764525724000000 us",
@@ -90,3 +92,16 @@ def test_counters_that_stand_still_are_a_fault_not_0_watts(folder, monkeypatch) 
 def test_only_a_cray_has_the_source(folder, tmp_path) -> None:
     assert pm_counters.source({"agent.sys_root": str(tmp_path)}).parts == ["cpu", "node", "dram"]
     assert pm_counters.source({"agent.sys_root": str(tmp_path / "elsewhere")}) is None
+
+
+@pytest.mark.parametrize("joules", [22_384_929 + 2**32, 10**15])
+def test_a_counter_that_jumps_is_unknown(folder, joules) -> None:
+    """2^32 J in 10 s were 429 MW: no node of one blade."""
+    source, meter = PmCountersSource(folder), HostMeter()
+    meter.take(source.name, source.read(), unused=False)
+    (folder / "energy").write_text(f"{joules} J 1764525734000000 us\n")
+    later = source.read()
+    meter.take(source.name, later, unused=False)
+    closed = meter.close("node", later[0].t_ms)
+    assert closed.energy_uj is None
+    assert closed.flags & (Flag.IMPLAUSIBLE | Flag.LOST)

@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from pathlib import Path
+import os
 
 import pytest
 
@@ -39,10 +39,10 @@ def test_a_host_without_powercap_has_no_source(tmp_path):
 def test_counters_for_root_only_are_a_fault_said_once(tmp_path, caplog, monkeypatch):
     zones = rapl(HostTree(tmp_path))
 
-    def refuse(self):
+    def refuse(path, flags):
         raise PermissionError(13, "Permission denied")
 
-    monkeypatch.setattr(Path, "read_bytes", refuse)
+    monkeypatch.setattr(os, "open", refuse)
     readings = [*zones.read(), *zones.read()]
     assert all(r.energy_uj is None and "root only" in r.fault for r in readings)
     assert len([r for r in caplog.records if "CAP_DAC_READ_SEARCH" in r.message]) == 1
