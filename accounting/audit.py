@@ -25,6 +25,7 @@ from fairwatt.core.tres import parse_tres
 __all__ = ["AuditSource", "Audited", "audit", "audit_days", "audit_table", "past_days"]
 
 SHOWN_JOBS = 8
+SHOWN_CHARS = 60
 ROLLED_TOLERANCE = 0.01
 ROLLED_SLACK_S = 600
 """sreport's sums may differ by so much, and by so little time, without a word."""
@@ -83,6 +84,7 @@ class _Side:
 
     runs: set[_Id] = field(default_factory=set)
     seconds: Counter[str] = field(default_factory=Counter)
+    rejected: list[Rejected] = field(default_factory=list)
 
     def add(self, run: Run) -> None:
         """Add a run of Slurm's."""
@@ -122,10 +124,15 @@ def audit(
     compared = 0
     for day in days:
         slurm, here = _slurm_side(source, day, zone), _our_side(db, cluster, day, zone)
-        compared += len(slurm.runs)
-        if here.runs and not slurm.runs:
-            notes.append(f"slurmdbd has no run of {day}: it may have been purged")
+        found += _unreadable(day, slurm)
+        # It purges what is old: never a day after one that it still has.
+        if here.runs and not slurm.runs and not compared:
+            notes.append(
+                f"slurmdbd has no run of {day}: it may have been purged, or this user may not"
+                " see other users' jobs"
+            )
             continue
+        compared += len(slurm.runs)
         found += _ended(day, slurm, here)
         rolled = source.allocated_s(cluster, day, zone)
         if rolled:
@@ -166,7 +173,8 @@ def audit_days(
 def _slurm_side(source: AuditSource, day: str, zone: ZoneInfo) -> _Side:
     side = _Side()
     start_ts, end_ts = day_bounds(day, zone)
-    for runs, _ in source.ended(start_ts, end_ts - 1):
+    for runs, rejected in source.ended(start_ts, end_ts - 1):
+        side.rejected += rejected
         for run in runs:
             if run.end_ts is not None and start_ts <= run.end_ts < end_ts:
                 side.add(run)
@@ -192,6 +200,15 @@ def _usage_s(db: sqlite3.Connection, cluster: str, day: str) -> dict[str, int]:
         (day, cluster),
     ).fetchone()
     return {"cpu": cpu_s, "gres/gpu": device_s}
+
+
+def _unreadable(day: str, slurm: _Side) -> Iterator[Difference]:
+    """Rows that are no runs are in no store either: then the other amounts say nothing of them."""
+    if slurm.rejected:
+        count, first = len(slurm.rejected), slurm.rejected[0]
+        yield Difference(
+            day, "unreadable rows", count, 0, f"{first.reason}: {first.line[:SHOWN_CHARS]!r}"
+        )
 
 
 def _ended(day: str, slurm: _Side, here: _Side) -> Iterator[Difference]:

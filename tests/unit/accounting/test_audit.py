@@ -11,6 +11,7 @@ import pytest
 from fairwatt.accounting.audit import audit, audit_table, past_days
 from fairwatt.accounting.audit_nightly import audit_if_due
 from fairwatt.accounting.runs import insert_runs, upsert_runs
+from fairwatt.accounting.sacct import Rejected
 from fairwatt.accounting.store import get_meta, open_store, transaction
 from fairwatt.core.catalogue import load_catalogue
 from tests.unit.accounting.samples import BERLIN, dump, sacct_run
@@ -107,7 +108,36 @@ def test_a_day_that_slurmdbd_has_purged_is_a_note(db):
     put(db, HOURS)
     done = compared(db, Slurm())
     assert facts(done) == []
-    assert done.notes == [f"slurmdbd has no run of {DAY}: it may have been purged"]
+    assert done.notes == [
+        f"slurmdbd has no run of {DAY}: it may have been purged, or this user may not see other"
+        " users' jobs"
+    ]
+
+
+def test_a_day_after_one_that_slurm_has_was_not_purged(db):
+    """It purges what is old: here the runs of a whole day are lost in Slurm."""
+    later = run(4, LAST_S + 3600, LAST_S + 7200)
+    put(db, HOURS, later)
+    done = audit(db.conn, Slurm(HOURS), cluster="campus", days=[DAY, "2026-10-26"], zone=BERLIN)
+    assert [(one.day, one.what) for one in done.differences] == [
+        ("2026-10-26", "ended runs"),
+        ("2026-10-26", "cpu hours of ended runs"),
+        ("2026-10-26", "gres/gpu:a100 hours of ended runs"),
+    ]
+    assert done.notes == []
+
+
+def test_rows_that_cannot_be_read_are_a_difference(db):
+    """They are in neither side's runs: nothing else would tell of them."""
+
+    class Garbled(Slurm):
+        def ended(self, since_ts, until_ts):
+            yield [HOURS], [Rejected("x" * 100, "1 of 25 fields"), Rejected("y", "no state")]
+
+    put(db, HOURS)
+    assert facts(compared(db, Garbled())) == [
+        ("unreadable rows", 2, 0, f"1 of 25 fields: '{'x' * 60}'")
+    ]
 
 
 def test_invented_runs_do_not_count(db):
