@@ -7,6 +7,8 @@ import logging
 import os
 import sys
 
+from fairwatt.core.log_limit import LimitRepeats
+
 __all__ = ["setup"]
 
 _PRIORITY = {
@@ -27,17 +29,20 @@ class _JournalFormatter(logging.Formatter):
         return "\n".join(prefix + line for line in super().format(record).splitlines())
 
 
-def setup(verbose: bool = False) -> None:
+def setup(verbose: bool = False, *, limited: bool = False) -> None:
     """Send log records of level INFO (DEBUG if `verbose`) and above to stderr.
 
     Calling it again replaces the earlier set-up. JOURNAL_STREAM in the environment switches to
-    level prefixes without a time, which journald adds itself.
+    level prefixes without a time, which journald adds itself. With `limited`, one line of code
+    that logs again and again is held up (see log_limit.py), but for a `verbose` set-up.
     """
     handler = logging.StreamHandler(sys.stderr)
     if os.environ.get("JOURNAL_STREAM"):
         handler.setFormatter(_JournalFormatter("%(name)s: %(message)s"))
     else:
         handler.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(name)s: %(message)s"))
+    if limited and not verbose:
+        handler.addFilter(LimitRepeats())
     setattr(handler, _MARK, True)
     root = logging.getLogger()
     for old in [item for item in root.handlers if getattr(item, _MARK, False)]:

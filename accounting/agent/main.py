@@ -41,7 +41,7 @@ __all__ = ["main", "run"]
 def main(argv: list[str]) -> int:
     """Run the agent until it is stopped; our own errors become one line on stderr and status 1."""
     version, *options = argv
-    logs.setup(verbose="-v" in options)
+    logs.setup(verbose="-v" in options, limited=True)
     try:
         run(version, [option for option in options if option.startswith("--host=")])
     except FairwattError as error:
