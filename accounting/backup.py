@@ -74,12 +74,16 @@ def back_up(store: Path, folder: Path, *, keep_days: int, now_ts: float) -> Back
     with _hold(folder):
         _remove_leftovers(folder, store)
         path = folder / f"{store.stem}-{datetime.fromtimestamp(now_ts, UTC):{_TIME}}.db"
+        removed: tuple[str, ...] = ()
         with closing(_reader(store)) as reader:
-            _check_room(reader, folder)
+            if _lacks_room(reader, folder):
+                # What is kept too long goes after a good copy, unless the copy needs its room.
+                removed = tuple(_remove_old(store, folder, now_ts - keep_days * 86_400))
+                _check_room(reader, folder)
             # First: a window that is moved meanwhile is then in both copies, else it were in none.
             copy_database(reader, path)
             months = tuple(_copy_months(reader, store, folder))
-        removed = tuple(_remove_old(store, folder, now_ts - keep_days * 86_400))
+        removed += tuple(_remove_old(store, folder, now_ts - keep_days * 86_400))
     return Backup(path, path.stat().st_size, time.monotonic() - began, months, removed)
 
 
@@ -189,14 +193,22 @@ def _put_on_disk(path: Path) -> None:
         os.close(descriptor)
 
 
-def _check_room(reader: sqlite3.Connection, folder: Path) -> None:
+def _size(reader: sqlite3.Connection) -> int:
     pages, size = (
         reader.execute(f"PRAGMA {n}").fetchone()[0] for n in ("page_count", "page_size")
     )
-    free = shutil.disk_usage(folder).free
-    if pages * size > free:
+    return int(pages * size)
+
+
+def _lacks_room(reader: sqlite3.Connection, folder: Path) -> bool:
+    return _size(reader) > shutil.disk_usage(folder).free
+
+
+def _check_room(reader: sqlite3.Connection, folder: Path) -> None:
+    size, free = _size(reader), shutil.disk_usage(folder).free
+    if size > free:
         raise StoreError(
-            f"a backup takes {pages * size / 1e6:,.0f} MB, {free / 1e6:,.0f} MB are free",
+            f"a backup takes {size / 1e6:,.1f} MB, {free / 1e6:,.1f} MB are free",
             place=str(folder), remedy="make room there, or lower store.backup_keep_days",
         )  # fmt: skip
 

@@ -140,7 +140,7 @@ def transaction(db: Database) -> Iterator[sqlite3.Connection]:
         connection.execute("COMMIT")
     except sqlite3.OperationalError as error:
         connection.rollback()
-        raise StoreError(str(error), place="store", remedy=_remedy(error)) from error
+        raise StoreError(str(error), place=_file(connection), remedy=_remedy(error)) from error
 
 
 def data_version(connection: sqlite3.Connection) -> int:
@@ -277,4 +277,6 @@ def _remedy(error: sqlite3.Error) -> str:
         return "another process writes to it; try again"
     if "full" in text:
         return "make room on its disk"
+    if "readonly" in text:
+        return "make the file and its folder writable, or run it as their owner"
     return "see that it is a fairwatt store on a local disk"

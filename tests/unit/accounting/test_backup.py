@@ -10,6 +10,7 @@ import stat
 import subprocess
 import sys
 import threading
+from collections import namedtuple
 from contextlib import closing
 from pathlib import Path
 
@@ -150,7 +151,7 @@ def test_a_kill_leaves_nothing_under_the_final_name(store, tmp_path, point):
 def test_a_full_disk_is_told_before_it_is_full(store, tmp_path, monkeypatch):
     usage = backup_module.shutil.disk_usage(tmp_path)._replace(free=1000)
     monkeypatch.setattr(backup_module.shutil, "disk_usage", lambda _folder: usage)
-    with pytest.raises(StoreError, match=r"takes \d+ MB, 0 MB are free; make room"):
+    with pytest.raises(StoreError, match=r"takes 0\.\d MB, 0\.0 MB are free; make room"):
         make(tmp_path)
     assert [path.name for path in (tmp_path / "backups").iterdir()] == [LOCK]
 
@@ -436,3 +437,25 @@ def test_without_room_for_a_month_file_the_old_store_stays(store, tmp_path, monk
         restore(tmp_path / "a.db", done.path, NOW_TS)
     with closing(open_reader(tmp_path / "a.db")) as reader:
         assert get_meta(reader, "mark") == "old"
+
+
+def test_backups_that_are_kept_too_long_make_room_for_the_next(store, tmp_path, monkeypatch):
+    """Else a disk that is full of them stays full; the newest stays in any case."""
+    for days in (60, 50, 40):
+        make(tmp_path, now_ts=NOW_TS - days * DAY_S, keep_days=99)
+    free = iter([0, 10**9, 10**9])
+    usage = namedtuple("usage", "free")
+    monkeypatch.setattr(backup_module.shutil, "disk_usage", lambda _: usage(next(free)))
+    done = make(tmp_path)
+    assert len(done.removed) == 3
+    assert [path for _, path in backups_in(tmp_path / "backups", tmp_path / "a.db")] == [done.path]
+
+
+def test_without_any_room_the_newest_backup_stays(store, tmp_path, monkeypatch):
+    for days in (60, 50):
+        make(tmp_path, now_ts=NOW_TS - days * DAY_S, keep_days=99)
+    usage = namedtuple("usage", "free")
+    monkeypatch.setattr(backup_module.shutil, "disk_usage", lambda _: usage(0))
+    with pytest.raises(StoreError, match=r"a backup takes 0\.\d MB, 0\.0 MB are free"):
+        make(tmp_path)
+    assert len(backups_in(tmp_path / "backups", tmp_path / "a.db")) == 1
