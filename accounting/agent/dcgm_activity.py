@@ -13,6 +13,7 @@ import re
 import threading
 import time
 from collections.abc import Callable, Iterable
+from itertools import islice
 from typing import NamedTuple
 
 from fairwatt.core.errors import ConfigError
@@ -24,7 +25,7 @@ __all__ = ["Activity", "DcgmActivity", "dcgm_place", "parse_activity"]
 METRIC = "DCGM_FI_PROF_GR_ENGINE_ACTIVE"
 LONGEST_PAGE = 8 << 20
 LONGEST_ROW = 8_192
-MOST_ROWS = 4_096
+MOST_ROWS = 8_192
 TIMEOUT_S = 5.0
 OLDEST_S = 60.0
 _LABEL = re.compile(r'\b(\w+)="((?:[^"\\]|\\.)*)"')
@@ -64,12 +65,9 @@ def parse_activity(page: bytes) -> list[Activity]:
 
     With a job map the exporter repeats a row for each job: the rows are equal but for that.
     """
-    rows: set[Activity] = set()
-    for line in _ROW.finditer(page):
-        row = _row(line[1].decode("utf-8", "replace"))
-        if row is not None and len(rows) < MOST_ROWS:
-            rows.add(row)
-    return sorted(rows, key=str)
+    lines = islice(_ROW.finditer(page), MOST_ROWS)
+    rows = (_row(line[1].decode("utf-8", "replace")) for line in lines)
+    return sorted({row for row in rows if row is not None}, key=str)
 
 
 def _row(line: str) -> Activity | None:
