@@ -92,7 +92,10 @@ def _key(share: Share) -> tuple[int, int, str]:
 
 
 def _left_of(before: Entry, entry: Entry) -> Entry | None:
-    """What stays in the first one's place: readings that the second one does not bring anew."""
+    """What stays in the first one's place: readings that the second one does not bring anew.
+
+    What it taught of idle power goes: the checkpoint behind it has that.
+    """
     left = Entry(
         reading=before.reading if entry.reading is None else None,
         host=before.host if entry.host is None else None,
