@@ -84,6 +84,13 @@ def test_power_is_read_beside_the_counter_with_the_extras_alone(fake, source) ->
     assert source.extras([BOARD], [BOARD]).powers == {}
 
 
+def test_the_drivers_version_is_told_once_there_is_one(fake, source) -> None:
+    fake.add_gpu(0, BOARD, 0, "NVIDIA A100-SXM4-40GB", 40_960, "ga100")
+    assert source.driver_version() == ""
+    source.devices()
+    assert source.driver_version() == "580.95.05"
+
+
 def test_processes_are_asked_of_shared_boards_alone_and_only_if_wished(fake, tmp_path) -> None:
     fake.add_gpu(0, BOARD, 0, "NVIDIA A100-SXM4-40GB", 40_960, "ga100")
     with loaded_nvml(fake.path):
