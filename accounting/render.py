@@ -9,7 +9,7 @@ from datetime import datetime
 from typing import Any
 
 from fairwatt.core.records import Column, Table
-from fairwatt.core.units import UNKNOWN, format_carbon, format_duration, format_energy
+from fairwatt.core.units import UNKNOWN, format_carbon, format_duration, format_kwh
 
 __all__ = ["as_json", "as_text", "cell"]
 
@@ -19,7 +19,7 @@ _SHOWN: Mapping[str, Callable[[Any], str]] = {
     "ratio": lambda value: f"{100 * value:.1f} %",
     "ts": lambda value: f"{datetime.fromtimestamp(value).astimezone():%Y-%m-%d %H:%M:%S %Z}",
     "duration_s": format_duration,
-    "energy_mj": format_energy,
+    "energy_mj": format_kwh,
     "carbon_mg": format_carbon,
     "gpu_hours": lambda value: f"{value:,.2f}",
     "json": lambda value: value if isinstance(value, str) else json.dumps(value),

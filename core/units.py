@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Units of the house: integers in mJ, mg, s and ms; text for people only here.
 
->>> format_energy(1_080_000_000)
-'1.08 MJ'
+>>> format_kwh(1_080_000_000)
+'300 Wh'
 >>> mj_to_kwh(3_600_000_000)
 1.0
 """
@@ -15,7 +15,6 @@ __all__ = [
     "carbon_mg",
     "format_carbon",
     "format_duration",
-    "format_energy",
     "format_kwh",
     "mj_to_kwh",
     "split_largest_remainder",
@@ -63,15 +62,8 @@ def split_largest_remainder(total: int, weights: list[int]) -> list[int]:
     return parts
 
 
-def format_energy(energy_mj: int | None) -> str:
-    """Return an energy in mJ for people, three significant digits, or `unknown`."""
-    if energy_mj is None:
-        return UNKNOWN
-    return _scaled(energy_mj / 1000, ("J", "kJ", "MJ", "GJ", "TJ"))
-
-
 def format_kwh(energy_mj: int | None) -> str:
-    """Return an energy in mJ as kWh for people, or `unknown`."""
+    """Return an energy in mJ for people, three significant digits of Wh, or `unknown`."""
     if energy_mj is None:
         return UNKNOWN
     return _scaled(energy_mj / 3_600_000, ("Wh", "kWh", "MWh", "GWh"))
@@ -96,6 +88,10 @@ def format_duration(duration_s: int | None) -> str:
 
 def _scaled(value: float, units: tuple[str, ...]) -> str:
     size = abs(value)
+    if not value:
+        return f"0 {units[0]}"
+    if size < 0.005:
+        return f"< 0.01 {units[0]}" if value > 0 else f"> -0.01 {units[0]}"
     step = 0
     while step < len(units) - 1 and size >= 999.5:
         size /= 1000

@@ -189,7 +189,8 @@ def _answer(
             "explained": coded_messages(),
         }
         if "carbon" in named or page == "me":
-            frame["factors"] = version_words(_db(), _carbon().version)
+            frame["factors"] = version_words(_db(), _carbon().version) or "no carbon factors"
+            frame["idle_policy"] = _config()["report.idle_policy"]
         return render_template(template, **frame, **context, version=tables[0].data_version)
     chosen = _chosen(tables, request.args.get("table"))
     if wanted == "json":

@@ -55,7 +55,7 @@ _FORMATS: Mapping[str, Callable[[Any], str]] = {
     "integer": lambda value: f"{value:,}",
     "ratio": percent,
     "duration_s": duration_words,
-    "energy_mj": lambda value: format_kwh(value) if value else "0 Wh",
-    "carbon_mg": lambda value: format_carbon(value) if value else "0 g",
+    "energy_mj": format_kwh,
+    "carbon_mg": format_carbon,
     "gpu_hours": _hours,
 }

@@ -165,7 +165,8 @@ def report_command(account: str, period: str, factors_version: int | None, json_
     db = open_reader(config["collector.database"])
     try:
         scope = scope_of(db, real_user(), admin=os.geteuid() == 0)
-        tables = dept_report(db, scope, config["site.cluster"], account, days, ask)
+        policy = config["report.idle_policy"]
+        tables = dept_report(db, scope, config["site.cluster"], account, days, ask, policy)
     finally:
         db.close()
     shown = [table for table in tables if table.name in ("carbon", "months")]

@@ -299,6 +299,7 @@ def _gpu_types(facts: _Facts, by_type: Mapping[str, Usage]) -> Table:
     notes = [
         "Slices and whole GPUs are different devices: only full-GPU hours may be added up.",
         *size_notes(total(by_type.values())),
+        policy_note(facts.idle_policy),
     ]
     return _table(facts, "gpu_types", "By GPU type", columns, rows, notes)
 
@@ -331,7 +332,8 @@ def _series(
         for group in _group_order(facts)
         for use in [sums.get((start, group), Usage())]
     ]
-    return _table(facts, "series", f"Full-GPU hours per {step}", columns, rows)
+    notes = [policy_note(facts.idle_policy)]
+    return _table(facts, "series", f"Full-GPU hours per {step}", columns, rows, notes)
 
 
 def _months(facts: _Facts, monthly: Mapping[tuple[str, str], Usage]) -> Table:
@@ -344,7 +346,9 @@ def _months(facts: _Facts, monthly: Mapping[tuple[str, str], Usage]) -> Table:
         (month, use.fge_hours, use.energy_mj, use.carbon_mg, use.measured)
         for month, use in sorted(sums.items(), key=lambda item: str(item[0]))
     ]
-    return _table(facts, "months", "Month by month", columns, rows)
+    notes = ["Calendar months, whole ones, up to the last of the period; the newest may go on."]
+    notes.append(policy_note(facts.idle_policy))
+    return _table(facts, "months", "Month by month", columns, rows, notes)
 
 
 def _group_order(facts: _Facts) -> list[str]:

@@ -13,7 +13,7 @@ from fairwatt.accounting.reports.flags import flag_words
 from fairwatt.accounting.reports.scope import Scope, select
 from fairwatt.accounting.reports.uncertainty import method_line
 from fairwatt.core.records import Table
-from fairwatt.core.units import format_energy
+from fairwatt.core.units import format_kwh
 
 __all__ = ["host_tables"]
 
@@ -105,7 +105,7 @@ def _notes(rows: Sequence[tuple[Any, ...]], gpu_mj: int | None) -> list[str]:
     known = [row[5] for row in rows if row[5] is not None]
     if not known:
         return []
-    host = f"Beside the GPUs: {format_energy(sum(known))}"
+    host = f"Beside the GPUs: {format_kwh(sum(known))}"
     if gpu_mj is None:
         return [f"{host}."]
-    return [f"{host}; with them: {format_energy(sum(known) + gpu_mj)}."]
+    return [f"{host}; with them: {format_kwh(sum(known) + gpu_mj)}."]

@@ -118,7 +118,7 @@ def job_headlines(facts: Mapping[str, Any]) -> list[Headline]:
         ("GPU energy", "–" if none_held else format_kwh(facts["energy_mj"]),
          _job_energy(facts)),
         ("Emissions, CO2e", format_carbon(facts["co2_mg"]),
-         "From its electricity and the machine room's overhead, by what the grid emitted "
+         "Its electricity and the machine room's overhead, by what the grid emitted "
          "(location-based)."
          if facts["co2_mg"] is not None else "Without measured energy none can be given."),
     ]  # fmt: skip
@@ -230,11 +230,11 @@ def _carbon(summary: Mapping[str, Any]) -> tuple[str, str]:
     if co2_mg is None:
         return UNKNOWN, "Without measured energy and a grid factor no emissions can be given."
     bought = summary.get("market_mg")
-    market = "" if bought is None else f" By the electricity bought: {_mass(bought)}."
+    market = "" if bought is None else f" By the electricity bought: {format_carbon(bought)}."
     whose = "the GPUs" if summary.get("host_mj") is None else "the GPUs and their nodes"
     return format_carbon(co2_mg), (
-        f"From the electricity of {whose} and the machine room's overhead, by what the grid "
-        f"emitted (location-based).{_each(summary)}{market}"
+        f"Electricity of {whose} and the machine room's overhead, by what the grid emitted "
+        f"(location-based){_each(summary)}.{market}"
     )
 
 
@@ -244,23 +244,21 @@ def _each(summary: Mapping[str, Any]) -> str:
     if not co2_mg or not whole or not measured:
         return ""
     grams = co2_mg / 1000 / (whole * measured)
-    return f" A measured full-GPU hour: {grams:,.0f} g, by its GPU."
+    alone = "" if summary.get("host_mj") is None else "of the GPUs alone "
+    return f"; {alone}{grams:,.0f} g per measured full-GPU hour"
 
 
 def carbon_sentence(whole: Mapping[str, Any], nobody: Mapping[str, Any] | None) -> str:
     """Return what a carbon table says, from its line for all and the one for nobody."""
     if whole["co2_mg"] is None:
         return "Without measured energy and a grid factor no emissions can be given."
-    parts = [f"{_mass(whole['co2_mg'])} CO2e by the grid of the place"]
+    parts = [f"{format_carbon(whole['co2_mg'])} CO2e by the grid of the place"]
     if whole["market_mg"] is not None:
-        parts.append(f"{_mass(whole['market_mg'])} by the electricity that was bought")
+        parts.append(f"{format_carbon(whole['market_mg'])} by the electricity that was bought")
     if whole["embodied_mg"] is not None:
-        parts.append(f"{_mass(whole['embodied_mg'])} from making the GPUs")
+        parts.append(f"{format_carbon(whole['embodied_mg'])} from making the GPUs")
     said = " and ".join([", ".join(parts[:-1]), parts[-1]]) if len(parts) > 1 else parts[0]
     if nobody is None or not nobody["co2_mg"]:
         return f"{said}."
-    return f"{said}. What nobody held emitted {_mass(nobody['co2_mg'])}, on the whole cluster."
-
-
-def _mass(co2_mg: int) -> str:
-    return format_carbon(co2_mg) if co2_mg else "0 g"
+    rest = format_carbon(nobody["co2_mg"])
+    return f"{said}. What nobody held emitted {rest}, on the whole cluster."

@@ -317,6 +317,32 @@ def test_on_paper_nothing_leaves_its_card(open_page, base, store):
         assert page.evaluate("document.documentElement.scrollWidth") <= 688
 
 
+def test_a_month_of_a_department_is_two_to_four_sheets(open_page, base):
+    """Every sum and sentence; what columns mean and the days behind a chart stay on the screen."""
+    page = open_page()
+    look_as(page, base, "hana")
+    page.goto(f"{base}/dept/physics?period=last-month")
+    sheets = page.pdf(format="A4").count(b"/Type /Page\n")
+    assert 2 <= sheets <= 4
+    page.emulate_media(media="print")
+    assert page.locator("#carbon .how p").first.is_visible()
+    assert page.locator("#months table").is_visible()
+    assert not page.locator("#series table").is_visible()
+
+
+@pytest.mark.parametrize("user", ["ada", "hana"])
+def test_no_cell_of_numbers_is_cut_on_a_telephone(open_page, base, user):
+    """A row of words beside numbers is not a column of single words."""
+    page = open_page(size="phone")
+    look_as(page, base, user)
+    heights = page.evaluate(
+        "[...document.querySelectorAll('main > .card > .scroll tbody tr, main .pair > .card >"
+        " .scroll tbody tr')].map(row => row.offsetHeight)"
+    )
+    assert heights
+    assert max(heights) <= 100
+
+
 def newest_job(store):
     db = sqlite3.connect(store)
     (job_id,) = db.execute(

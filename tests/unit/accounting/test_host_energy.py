@@ -201,7 +201,7 @@ def test_the_job_report_shows_the_parts_and_their_sum(db):
         ("CPUs", 10, 100, 110, 0.75, "CPU's own energy counter (RAPL)"),
         ("memory", 30, 44, 74, None, "CPU's own energy counter (RAPL)"),
     ]
-    assert tables["host_energy"].notes == ["Beside the GPUs: 0.18 J; with them: 0.24 J."]
+    assert tables["host_energy"].notes == ["Beside the GPUs: < 0.01 Wh; with them: < 0.01 Wh."]
     assert [row["device_uuid"] for row in tables["energy"].records()] == ["GPU-a"]
 
 

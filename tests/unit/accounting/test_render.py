@@ -26,13 +26,13 @@ def table(*rows, notes=()):
         ("integer", 1234567, "1,234,567"),
         ("ratio", 0.4567, "45.7 %"),
         ("duration_s", 90_061, "1 d 01:01:01"),
-        ("energy_mj", 1_080_000_000, "1.08 MJ"),
+        ("energy_mj", 1_080_000_000, "300 Wh"),
         ("carbon_mg", 600_000, "600 g"),
         ("gpu_hours", 2.5, "2.50"),
         ("json", {"a": 1}, '{"a": 1}'),
         ("text", None, "unknown"),
         ("energy_mj", None, "unknown"),
-        ("energy_mj", 0, "0.00 J"),
+        ("energy_mj", 0, "0 Wh"),
     ],
 )
 def test_cells(kind, value, text):
@@ -51,8 +51,8 @@ def test_one_row_reads_as_a_list():
 
 
 def test_many_rows_read_as_a_grid():
-    assert as_text([table(("a", 1000), ("long", 2000))]) == (
-        "Things\n──────\nName  Energy\na     1.00 J\nlong  2.00 J"
+    assert as_text([table(("a", 3_600_000), ("long", 7_200_000))]) == (
+        "Things\n──────\nName  Energy\na     1.00 Wh\nlong  2.00 Wh"
     )
 
 

@@ -141,6 +141,10 @@ def test_restate_and_report_on_an_empty_store(site, tmp_path):
     shown = run("report", "--period", "2026-01").output
     assert "Location-based: the grid of DEU, lifecycle-average" in shown
     assert "carbon factors version 1" in shown
+    # The months' GPU energy on the terminal is that of the page.
+    path = tmp_path / "fairwatt.toml"
+    path.write_text(path.read_text() + '[report]\nidle_policy = "none"\n')
+    assert "Idle policy none: " in run("report", "--period", "2026-01").output
     with pytest.raises(NotFoundError):
         run("report", "nobody")
     with pytest.raises(NotFoundError):

@@ -60,31 +60,33 @@ def test_a_split_sums_to_the_total_and_is_off_by_less_than_one(
     ("energy_mj", "wanted"),
     [
         (None, "unknown"),
-        (0, "0.00 J"),
-        (1_080_000_000, "1.08 MJ"),
-        (999, "1.00 J"),
-        (12_345, "12.3 J"),
-        (999_499, "999 J"),
-        (999_500, "1.00 kJ"),
-        (10**16, "10.0 TJ"),
-        (10**19, "10000 TJ"),
+        (0, "0 Wh"),
+        (1, "< 0.01 Wh"),
+        (-1, "> -0.01 Wh"),
+        (18_000, "0.01 Wh"),
+        (KWH, "1.00 kWh"),
+        (KWH // 1000, "1.00 Wh"),
+        (KWH * 1440, "1.44 MWh"),
+        (12_345 * KWH // 1_000_000, "12.3 Wh"),
+        (KWH * 9994 // 10_000, "999 Wh"),
+        (KWH * 9996 // 10_000, "1.00 kWh"),
+        (KWH * 10**10, "10000 GWh"),
     ],
 )
 def test_energy_for_people(energy_mj: int | None, wanted: str) -> None:
-    assert units.format_energy(energy_mj) == wanted
-
-
-@pytest.mark.parametrize(
-    ("energy_mj", "wanted"),
-    [(None, "unknown"), (KWH, "1.00 kWh"), (KWH // 1000, "1.00 Wh"), (KWH * 1440, "1.44 MWh")],
-)
-def test_kilowatt_hours_for_people(energy_mj: int | None, wanted: str) -> None:
     assert units.format_kwh(energy_mj) == wanted
 
 
 @pytest.mark.parametrize(
     ("co2_mg", "wanted"),
-    [(None, "unknown"), (447_382, "447 g"), (1_500_000, "1.50 kg"), (2_500_000_000, "2.50 t")],
+    [
+        (None, "unknown"),
+        (0, "0 g"),
+        (4, "< 0.01 g"),
+        (447_382, "447 g"),
+        (1_500_000, "1.50 kg"),
+        (2_500_000_000, "2.50 t"),
+    ],
 )
 def test_carbon_for_people(co2_mg: int | None, wanted: str) -> None:
     assert units.format_carbon(co2_mg) == wanted

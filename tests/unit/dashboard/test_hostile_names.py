@@ -81,6 +81,14 @@ def test_pages(client):
         assert_inert(answer.text)
 
 
+def test_a_name_that_turns_the_line_around_turns_itself_alone(client):
+    """U+202E inside <bdi> ends with it: the user and the account behind it stay readable."""
+    switch(client, "ann")
+    number = NAMES.index("\u202eevil🙂")
+    page = client.get(f"/jobs/campus/{number}").text
+    assert '<bdi class="jobname">\u202eevil🙂</bdi> by ann' in page
+
+
 def test_account_names_in_charts_and_persona_names_in_the_menu(client):
     switch(client, "head")
     page = client.get("/dept/a").text

@@ -110,6 +110,13 @@ def test_a_page_of_an_older_version_says_so_and_an_unknown_one_is_not_there(
         assert f"factors={factors}" in answer.text
 
 
+@pytest.mark.parametrize("path", ["/me", "/dept/root", "/me?period=2001-01"])
+def test_every_page_of_energy_names_factors_idle_policy_and_data(visit, path):
+    foot = visit("root").get(path).text.partition("<footer>")[2]
+    for part in ("carbon factors version ", "idle policy reserved", ", version "):
+        assert part in foot
+
+
 @pytest.mark.parametrize("user", PERSONAS)
 @pytest.mark.parametrize("form", ["", "?format=json", "?format=csv&table=devices"])
 def test_slow_devices_are_for_admins(visit, user, form):

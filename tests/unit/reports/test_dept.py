@@ -72,8 +72,8 @@ def test_sentences_say_the_direction_and_the_units(used):
     assert words[2] == "No run started in this period."
     assert words[3].startswith("94.0 % of the GPU time was measured")
     # 4 kg of the 47 hours that were measured; the other 3 are in no sum of grams.
-    assert "From the electricity of the GPUs and the machine" in words[4]
-    assert "A measured full-GPU hour: 85 g" in words[4]
+    assert words[4].startswith("Electricity of the GPUs and the machine room's overhead, ")
+    assert "; 85 g per measured full-GPU hour." in words[4]
 
 
 def test_few_hours_are_not_said_to_be_none(store):
