@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import logging
 import sqlite3
 from collections.abc import Iterable, Sequence
 from functools import partial
@@ -11,8 +12,11 @@ from typing import Any
 from fairwatt.accounting.failslow_run import Rank, RankPace, RunPace, Window, judge_run
 from fairwatt.accounting.pieces import NodeRun, Piece
 from fairwatt.accounting.windows import WindowSources
+from fairwatt.core.errors import StoreError
 
 __all__ = ["judge_pace", "pace_until"]
+
+_log = logging.getLogger(__name__)
 
 _HOLDS = """
     SELECT h.device_uuid, h.instance_uuid, h.numerator, h.denominator,
@@ -49,11 +53,16 @@ def judge_pace(
     begin_ms = min((start_ms for _, _, start_ms in node_runs), default=until_ms)
     if sources.are_dropped(begin_ms, until_ms):
         return  # Its windows are gone for good: what was judged stays.
-    pieces = [
-        Piece(*row)
-        for one in node_runs
-        for row in sources.rows(begin_ms, until_ms, partial(_pieces, one, until_ms))
-    ]
+    try:
+        pieces = [
+            Piece(*row)
+            for one in node_runs
+            for row in sources.rows(begin_ms, until_ms, partial(_pieces, one, until_ms))
+        ]
+    except StoreError as error:
+        # A lost month file must not stop the energy of today's runs: what was judged stays.
+        _log.error("the pace of run %d is not judged: %s", run_id, error)
+        return
     _write_pace(connection, run_id, node_runs, pieces)
     connection.execute("INSERT OR REPLACE INTO pace_judged VALUES (?, ?)", (run_id, until_ms))
 

@@ -196,3 +196,25 @@ def test_a_model_that_is_known_late_reaches_moved_windows(told):
     refresh(db)
     assert db.execute("SELECT DISTINCT model FROM run_energy").fetchall() == [("h100-80",)]
     assert db.execute("SELECT DISTINCT model FROM unallocated_daily").fetchall() == [("h100-80",)]
+
+
+def test_a_missing_month_does_not_stop_the_energy_of_runs(told, tmp_path, caplog):
+    """Sums by hour give it without windows; only the pace needs them, and stays as judged."""
+    db, _, runs = told
+    before = dump(db, without=MOVED)
+    month_path(tmp_path / "store.db", "2026-09").unlink()
+    with transaction(db) as connection:
+        connection.execute("DELETE FROM pace_judged")
+        connection.execute("DELETE FROM run_energy")
+        connection.execute(
+            "INSERT INTO unsettled (node, job_id, start_ms, from_ms)"
+            " SELECT node, job_id, start_ms, 0 FROM node_run"
+        )
+    tell(db, runs)
+    refresh(db)
+    without = (*MOVED, "pace_judged")
+    assert dump(db, without=without) == [
+        line for line in before if not line.startswith('INSERT INTO "pace_judged"')
+    ]
+    assert db.execute("SELECT count(*) FROM unsettled").fetchone() == (0,)
+    assert "the pace of run 1 is not judged: " in caplog.text
