@@ -24,6 +24,7 @@ from sqlite_utils import Database
 
 from fairwatt.accounting.archive import archive_windows, drop_months
 from fairwatt.accounting.backup import back_up
+from fairwatt.accounting.days import HOUR_S
 from fairwatt.accounting.integrity import check_store
 from fairwatt.accounting.prune import prune_events
 from fairwatt.accounting.store import get_meta, set_meta, transaction
@@ -163,6 +164,7 @@ def _step(
 
 def _thin(db: Database, keeping: Keeping, now_ts: float, lock: _Lock) -> dict[str, Any]:
     done: dict[str, Any] = {}
+    now_ts = _measured_until(db.conn, now_ts)
     if keeping.window_days:
         before_ms = int(now_ts - keeping.window_days * DAY_S) * 1000
         done["windows_moved"] = archive_windows(db, before_ms, lock=lock)
@@ -173,6 +175,16 @@ def _thin(db: Database, keeping: Keeping, now_ts: float, lock: _Lock) -> dict[st
         before_ts = int(now_ts - keeping.event_days * DAY_S)
         done["events_pruned"] = prune_events(db, before_ts, lock=lock)
     return done
+
+
+def _measured_until(connection: sqlite3.Connection, now_ts: float) -> float:
+    """Return now, or the last measured hour's end if that is before.
+
+    What is kept goes by what nodes measured: this host's clock, years ahead for once, must not
+    remove all months.
+    """
+    (hour_ts,) = connection.execute("SELECT max(hour_ts) FROM device_hour").fetchone()
+    return now_ts if hour_ts is None else min(now_ts, float(hour_ts + HOUR_S))
 
 
 def _back_up(store: Path, folder: Path, keeping: Keeping, now_ts: float) -> dict[str, Any]:

@@ -15,6 +15,7 @@ from pathlib import Path
 import pytest
 
 from fairwatt.accounting import upkeep as upkeep_module
+from fairwatt.accounting.cells import fill_cells
 from fairwatt.accounting.checks import checks
 from fairwatt.accounting.collector import serve
 from fairwatt.accounting.store import open_store, set_meta, transaction
@@ -177,3 +178,15 @@ def test_the_thread_outlives_a_surprise_and_ends_when_told(monkeypatch):
         assert calls.acquire(timeout=5)
     thread.stop()
     assert not thread._thread.is_alive()
+
+
+def test_a_clock_that_is_years_ahead_for_a_night_removes_nothing(db):
+    """Days are kept from the last measured hour on, not from what this host takes for today."""
+    now_ts = 1_790_000_000
+    add_window(db, "GPU-a", (now_ts - DAY_S) * 1000, (now_ts - DAY_S + 10) * 1000)
+    with transaction(db) as connection:
+        fill_cells(connection, BERLIN)
+    keeping = Keeping(2, None, 14, 30, 60, 30)
+    tend(db, keeping, now_ts + 3650 * DAY_S)
+    assert last_result(db.conn, "thin")["windows_moved"] == 0
+    assert len(windows_in(db.conn)) == 1
