@@ -32,6 +32,7 @@ from fairwatt.accounting.verify_windows import (
     read_windows,
 )
 from fairwatt.accounting.windows import WindowSources
+from fairwatt.core.errors import ReportError
 
 __all__ = ["Verified", "span_of", "verify"]
 
@@ -58,13 +59,28 @@ class Verified:
 
 
 def span_of(first: date | None, last: date | None, zone: ZoneInfo) -> Span:
-    """Return the span of the local days from `first` to `last`; None: without a bound."""
-    return Span(
-        first.isoformat() if first else ALL_TIME[0],
-        last.isoformat() if last else ALL_TIME[1],
-        day_bounds(first.isoformat(), zone)[0] * 1000 if first else 0,
-        day_bounds(last.isoformat(), zone)[1] * 1000 if last else LAST_MS,
-    )
+    """Return the span of the local days from `first` to `last`; None: without a bound.
+
+    Raises:
+        ReportError: it ends before it begins, or a calendar has no day after it.
+    """
+    if first and last and last < first:
+        raise ReportError(
+            "ends before it begins", place="--to", value=str(last),
+            remedy=f"give {first} or a later day",
+        )  # fmt: skip
+    try:
+        return Span(
+            first.isoformat() if first else ALL_TIME[0],
+            last.isoformat() if last else ALL_TIME[1],
+            day_bounds(first.isoformat(), zone)[0] * 1000 if first else 0,
+            day_bounds(last.isoformat(), zone)[1] * 1000 if last else LAST_MS,
+        )
+    except OverflowError as error:
+        raise ReportError(
+            "beyond the calendar", place="--from, --to", value=f"{first} to {last}",
+            remedy="leave it away: without it all days are verified",
+        ) from error  # fmt: skip
 
 
 def verify(

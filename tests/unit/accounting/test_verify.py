@@ -21,6 +21,7 @@ from fairwatt.accounting.settle import settle
 from fairwatt.accounting.store import open_store, transaction
 from fairwatt.accounting.verify import span_of, verify
 from fairwatt.core.catalogue import load_catalogue
+from fairwatt.core.errors import ReportError
 from tests.unit.accounting.samples import BERLIN, Node, new_store, sacct_run, share, whole
 
 DAY = day_bounds("2024-10-27", BERLIN)  # summer time ends: 25 hours
@@ -411,3 +412,16 @@ def test_what_was_measured_in_a_removed_month_stays_and_is_no_fault(archived):
     assert [fault.where.split()[0] for fault in checked(archived).findings.faults] == [
         "usage_monthly"
     ]
+
+
+@pytest.mark.parametrize(
+    ("first", "last", "words"),
+    [
+        (date(2026, 9, 2), date(2026, 9, 1), "--to: ends before it begins"),
+        (date(9999, 12, 31), None, "beyond the calendar"),
+        (None, date(9999, 12, 31), "beyond the calendar"),
+    ],
+)
+def test_a_span_that_is_none_is_told(first, last, words):
+    with pytest.raises(ReportError, match=words):
+        span_of(first, last, BERLIN)
