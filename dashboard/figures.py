@@ -167,7 +167,8 @@ def _month_bars(rows: Sequence[Mapping[str, Any]]) -> Figure:
     values = [None if r["energy_mj"] is None else mj_to_kwh(r["energy_mj"]) for r in rows]
     measured = [value for value in values if value is not None]
     sentence = (
-        f"{format_kwh(energy_mj)} and {format_carbon(co2_mg)} CO2e in {len(measured)} months; "
+        f"{format_kwh(energy_mj)} and {format_carbon(co2_mg)} CO2e of the GPUs in "
+        f"{len(measured)} months; "
         "months without a measurement have no bar."
         if measured
         else "No energy was measured in these months."
@@ -175,7 +176,7 @@ def _month_bars(rows: Sequence[Mapping[str, Any]]) -> Figure:
     drawing = charts.bars(
         [row["month"] for row in rows], [Series("energy", values)], unit="kWh", label=sentence
     )
-    return Figure("months", "Energy month by month", sentence, drawing)
+    return Figure("months", "GPU energy month by month", sentence, drawing)
 
 
 def _named(tables: Sequence[Table]) -> dict[str, Table]:

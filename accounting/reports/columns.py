@@ -52,10 +52,10 @@ ENERGY = column(
 )
 CARBON = column(
     "co2_mg",
-    "CO2e",
+    "GPU CO2e",
     "carbon_mg",
     "GPU energy times PUE times the location-based grid factor of each hour (in mg in CSV "
-    "and JSON).",
+    "and JSON); what the rest of the nodes emitted is not in it.",
 )
 MEASURED = column(
     "measured",

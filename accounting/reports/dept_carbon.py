@@ -163,7 +163,7 @@ def energy_table(
     nobody = _unallocated(db, cluster, period, ask.version)
     return Table(
         name="energy",
-        title="Energy and its owner",
+        title="GPU energy and its owner",
         columns=columns,
         rows=[(name, *own), (_NAMES["unallocated"], *nobody)],
         data_version=data_version(db),

@@ -147,7 +147,7 @@ def policies_table(
     ]
     return Table(
         name="policies",
-        title="Energy by idle policy",
+        title="GPU energy by idle policy",
         columns=columns,
         rows=rows,
         data_version=energy.data_version,

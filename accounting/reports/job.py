@@ -28,6 +28,9 @@ from fairwatt.core.records import Column, Table
 
 __all__ = ["job_report"]
 
+LATE_S = 60
+"""By so much a node may begin or end later than Slurm says."""
+
 _RUN_FIELDS = (
     "run_id", "cluster", "job_id", "restart_cnt", "state", "name", "user", "account",
     "partition", "qos", "submit_ts", "eligible_ts", "start_ts", "end_ts", "elapsed_s",
@@ -180,9 +183,22 @@ def _headline_facts(
         "holds_none": bool(run["alloc_tres"]) and gpu_words(run["alloc_tres"]) is None,
         "busy": _mean_util(run, energy),
         "energy_mj": sum(known) if known else None,
-        "is_part": len(known) < len(energy) or bool(silent),
+        "is_part": len(known) < len(energy) or bool(silent) or _is_cut(runs, energy),
         "co2_mg": None if not emitted or None in emitted else sum(c for c in emitted if c),
     }
+
+
+def _is_cut(runs: Sequence[dict[str, Any]], energy: Sequence[tuple[Any, ...]]) -> bool:
+    """Whether a board was measured for less than its run lasted; nodes begin and end it apart."""
+    lasted = {
+        run["restart_cnt"]: (run["elapsed_s"] or 0) - (run["suspended_s"] or 0)
+        for run in runs
+        if run["end_ts"] is not None
+    }
+    return any(
+        measured_s < 0.95 * lasted.get(restart, 0) - LATE_S
+        for restart, *_, measured_s, _method, _flags in energy
+    )
 
 
 def _by_policy(

@@ -118,9 +118,7 @@ def job_headlines(facts: Mapping[str, Any]) -> list[Headline]:
         ("GPU energy", "–" if none_held else format_kwh(facts["energy_mj"]),
          _job_energy(facts)),
         ("Emissions, CO2e", format_carbon(facts["co2_mg"]),
-         "Its electricity and the machine room's overhead, by what the grid emitted "
-         "(location-based)."
-         if facts["co2_mg"] is not None else "Without measured energy none can be given."),
+         _job_carbon(facts)),
     ]  # fmt: skip
 
 
@@ -128,8 +126,24 @@ def _job_energy(facts: Mapping[str, Any]) -> str:
     if facts["energy_mj"] is None:
         return _why_no_energy(facts)
     if facts["is_part"]:
-        return "A part only: not all of the job's GPUs, or not all of its runs, were measured."
+        return "A part only: not all of the job's GPUs, runs or time were measured."
     return "All runs of this job together."
+
+
+def _job_carbon(facts: Mapping[str, Any]) -> str:
+    if facts["co2_mg"] is None:
+        return "Without measured energy none can be given."
+    has_gpus, has_host = facts["energy_mj"] is not None, facts.get("has_host")
+    parts = [*(["its GPUs"] if has_gpus else []), *(["its part of the nodes"] if has_host else [])]
+    rest = ""
+    if not has_gpus and not facts["holds_none"]:
+        rest = " Its GPUs were not measured and are not in it."
+    elif facts["is_part"]:
+        rest = " A part only, as of the energy."
+    return (
+        f"Electricity of {' and '.join(parts) or 'the job'} and the machine room's overhead, by "
+        f"what the grid emitted (location-based).{rest}"
+    )
 
 
 def _why_no_energy(facts: Mapping[str, Any]) -> str:

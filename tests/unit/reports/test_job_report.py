@@ -10,6 +10,7 @@ from fairwatt.accounting.reports.decision import read_decision
 from fairwatt.accounting.reports.flags import flag_words, method_words
 from fairwatt.accounting.reports.job import gpu_words, job_report
 from fairwatt.accounting.reports.scope import scope_of
+from fairwatt.accounting.reports.words import job_headlines
 from fairwatt.core.errors import NotFoundError
 from fairwatt.core.events import Flag
 from tests.unit.reports.tiny import CLUSTER, KWH, add_factor, add_run, named
@@ -51,6 +52,44 @@ def test_facts_and_what_was_used(store):
     assert (rows["CPU cores"]["asked"], rows["CPU cores"]["used_share"]) == ("2", 0.5)
     assert (rows["Memory"]["asked"], rows["Memory"]["used"]) == ("1.0 GiB", "unknown")
     assert rows["Time"]["used_share"] == 0.5
+
+
+@pytest.mark.parametrize(
+    ("seconds", "suspended", "is_whole"),
+    [(3600, 0, True), (3370, 0, True), (3300, 0, False), (1700, 1800, True), (1600, 1800, False)],
+)
+def test_energy_of_a_part_of_the_time_says_so(store, seconds, suspended, is_whole):
+    """An hour, 5 % and a minute of grace; while suspended nothing need be measured."""
+    run_id = add_run(
+        store, start_ts=1_000_000, end_ts=1_003_600, elapsed_s=3600, suspended_s=suspended,
+        alloc_tres="gres/gpu=1",
+    )  # fmt: skip
+    add_energy(store, run_id, seconds=seconds)
+    lines = {row["topic"]: row for row in named(report(store), "headlines").records()}
+    whole = "All runs of this job together."
+    part = "A part only: not all of the job's GPUs, runs or time were measured."
+    assert lines["GPU energy"]["sentence"] == (whole if is_whole else part)
+
+
+def job_carbon_words(**facts):
+    known = dict.fromkeys(("wait_s", "elapsed_s", "busy", "gpus", "start_ts", "end_ts"))
+    plain = {"energy_mj": KWH, "co2_mg": 5, "is_part": False, "holds_none": False}
+    return job_headlines({**known, **plain, "start_ts": 1, "has_host": False, **facts})[4][2]
+
+
+def test_emissions_say_whose_electricity_is_in_them():
+    rest = " and the machine room's overhead, by what the grid emitted (location-based)."
+    assert job_carbon_words() == f"Electricity of its GPUs{rest}"
+    assert job_carbon_words(has_host=True) == (
+        f"Electricity of its GPUs and its part of the nodes{rest}"
+    )
+    assert job_carbon_words(is_part=True).endswith(" A part only, as of the energy.")
+    assert job_carbon_words(energy_mj=None, has_host=True) == (
+        f"Electricity of its part of the nodes{rest} Its GPUs were not measured and are not in it."
+    )
+    assert job_carbon_words(energy_mj=None, has_host=True, holds_none=True) == (
+        f"Electricity of its part of the nodes{rest}"
+    )
 
 
 def test_rewrite_names_both_sides_and_the_reason(store):
