@@ -143,7 +143,6 @@ def replay(path: Path, nodes: int, hours: float) -> Figures:
     began = time.perf_counter()
     site = _site(path)
     with closing(prepare_store(site)) as db:
-        db.execute("PRAGMA synchronous = FULL")  # as the collector does
         inbox = Inbox(db, TurnLock(), ZONE, max_bodies=24, max_bytes=1 << 24)
         measured_mj, now_ts, due = 0, START_MS // 1000, 0.0
         for tick in _from_child(nodes, hours):
