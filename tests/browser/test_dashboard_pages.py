@@ -169,6 +169,17 @@ def test_each_page(open_page, base, store, user, scheme, size):
         )
 
 
+def test_the_picture_of_the_docs(browser, base):
+    """docs/images/dept.png is a copy of build/screenshots/docs-dept.png: renew it when it is old."""
+    page = browser.new_page(viewport={"width": 1200, "height": 1010})
+    look_as(page, base, "hana")
+    page.goto(f"{base}/dept/physics?period=90d")
+    SHOTS.mkdir(parents=True, exist_ok=True)
+    page.screenshot(path=SHOTS / "docs-dept.png")
+    page.close()
+    assert (SHOTS / "docs-dept.png").stat().st_size > 50_000
+
+
 def test_a_chart_is_drawn_once_for_each_width(open_page, base):
     page = open_page()
     look_as(page, base, "hana")
