@@ -129,10 +129,14 @@ CASES: dict[str, tuple[str, ...]] = {
     "E24: one GPU of eight, four ranks: that GPU's energy, once": (
         "unit/ledger/test_ledger_host.py"
         "::test_one_gpu_of_eight_and_four_ranks_are_one_gpus_energy_once",
+        f"{ACC}/test_energy_spread.py"
+        "::test_e24_of_eight_gpus_and_four_ranks_one_gpus_energy_is_the_jobs_once",
     ),
     "E25: a job on three shared nodes is the sum of its parts": (
         "unit/ledger/test_ledger_host.py"
         "::test_a_job_on_three_shared_nodes_is_the_sum_of_its_parts",
+        f"{ACC}/test_energy_spread.py"
+        "::test_e25_a_job_on_three_shared_nodes_has_the_sum_of_its_parts",
     ),
     "E26: where Slurm measures nothing, the agent's value; 0 J is no fact": (
         f"{SACCT}::test_zero_energy_means_that_nothing_measures",
