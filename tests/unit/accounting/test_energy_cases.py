@@ -54,6 +54,7 @@ CASES: dict[str, tuple[str, ...]] = {
     ),
     "E9: four tries, 16,637 GPU seconds": (
         f"{RUNS}::test_a_requeued_job_is_the_sum_of_its_tries",
+        f"{ACC}/test_energy_spread.py::test_e9_each_try_of_a_requeued_job_has_its_own_energy",
     ),
     "E10: an id used again is another job": (
         f"{RUNS}::test_the_same_job_id_years_later_is_another_job",

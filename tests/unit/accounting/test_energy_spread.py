@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A job on one of eight GPUs, and one on three shared nodes: to the store, each joule once."""
+"""Jobs tried again, on one GPU of eight, on three shared nodes: to the store, each joule once."""
 
 from __future__ import annotations
 
@@ -14,6 +14,7 @@ from fairwatt.core.catalogue import load_catalogue
 from fairwatt.core.events import Share
 from fairwatt.core.records import Run
 from tests.unit.accounting.samples import UTC, Node, new_store, sacct_run, share, whole
+from tests.unit.agent.keeper_bench import Bench, board
 
 T0_MS, T1_MS = 1_060_000, 1_070_000
 
@@ -44,8 +45,7 @@ def of_run(db, job_id: int) -> list[tuple[str, int]]:
 
 def in_hours(db, table: str, job_id: int) -> int:
     (energy_mj,) = db.execute(
-        f"SELECT sum(idle_mj + active_mj) FROM {table} JOIN run USING (run_id)"  # noqa: S608
-        " WHERE job_id = ?",
+        f"SELECT sum(idle_mj + active_mj) FROM {table} JOIN run USING (run_id) WHERE job_id = ?",
         (job_id,),
     ).fetchone()
     return energy_mj
@@ -85,3 +85,31 @@ def test_e25_a_job_on_three_shared_nodes_has_the_sum_of_its_parts(db) -> None:
     assert of_run(db, 7) == [("cn1/cpu0", 525_000), ("cn2/cpu0", 300_000), ("cn3/cpu0", 150_000)]
     assert in_hours(db, "run_host_hour", 7) == 975_000
     assert sum(energy_mj for _, energy_mj in of_run(db, 9)) == 3 * 600_000 - 975_000
+
+
+def test_e9_each_try_of_a_requeued_job_has_its_own_energy(tmp_path, db) -> None:
+    """E9: 3889, 4473, 6122 and 2153 s at 300 W on one GPU, 20 s between two tries."""
+    bench, rows, lengths_s = Bench(tmp_path, board("GPU-1")), [], (3889, 4473, 6122, 2153)
+    bench.start()
+    for number, length_s in enumerate(lengths_s):
+        start_ms = bench.now_ms
+        bench.hook("prolog", 235_929)
+        bench.pass_time(1000 * length_s, 300_000)
+        bench.hook("epilog", 235_929)
+        rows.append(_tried(start_ms // 1000, length_s, number, last=number == 3))
+        bench.pass_time(20_000, 60_000)
+    ingest(db, bench.events(msgspec.Struct))
+    bench.crash()
+    settled(db, *rows)
+    by_start = db.execute(
+        "SELECT idle_mj + active_mj FROM run_energy JOIN run USING (run_id) ORDER BY start_ts"
+    ).fetchall()
+    assert by_start == [(300_000 * length_s,) for length_s in lengths_s]
+
+
+def _tried(start_ts: int, length_s: int, number: int, *, last: bool) -> Run:
+    return sacct_run(
+        JobIDRaw="235929", JobID="235929", Submit=str(start_ts - 5), Start=str(start_ts),
+        Eligible=str(start_ts - 5), End=str(start_ts + length_s), ElapsedRaw=str(length_s),
+        State="COMPLETED" if last else "REQUEUED", DBIndex=str(number + 1),
+    )  # fmt: skip
