@@ -30,6 +30,7 @@ from fairwatt.accounting.reports.fairness import share_deviation
 from fairwatt.accounting.reports.idle import (
     IdlePolicy,
     PolicyView,
+    as_reserved,
     owner_table,
     policies_table,
     policy_note,
@@ -173,7 +174,7 @@ def dept_report(
         _gpu_types(facts, by_type),
         owner_table(db, energy, idle_policy, cluster, period, (whole, as_given)),
         policies_table(db, energy, cluster, period, whole, own.whole_mj(period)),
-        emitted,
+        as_reserved(emitted, idle_policy),
         _series(facts, daily, groups),
         _months(facts, monthly),
     ]
@@ -214,7 +215,8 @@ def _parts(use: Usage) -> tuple[int, int, int, int]:
 
 
 def _headlines(facts: _Facts, summary: Table) -> Table:
-    rows = dept_headlines(summary.records()[0], facts.standing.parent)
+    said = {**summary.records()[0], "idle_policy": facts.idle_policy}
+    rows = dept_headlines(said, facts.standing.parent)
     return _table(facts, "headlines", "Headlines", HEADLINES, rows)
 
 

@@ -25,6 +25,7 @@ from fairwatt.core.records import Table
 __all__ = [
     "IdlePolicy",
     "PolicyView",
+    "as_reserved",
     "by_policy",
     "moved_by",
     "moved_of_runs",
@@ -66,6 +67,17 @@ def policy_note(policy: IdlePolicy) -> str:
     if policy == "reserved":
         return note
     return f"{note} CO2e is always that of the reserved energy, as SCI asks."
+
+
+def as_reserved(carbon: Table, policy: IdlePolicy) -> Table:
+    """Return a table of carbon that says whose energy it has, where the page's is another."""
+    if policy == "reserved":
+        return carbon
+    note = (
+        "The energy in this table is as reserved, idle parts included, as SCI asks; elsewhere it "
+        f"is by the idle policy {policy}."
+    )
+    return msgspec.structs.replace(carbon, notes=[*carbon.notes, note])
 
 
 def by_policy(

@@ -14,7 +14,12 @@ from fairwatt.accounting.reports.failslow import pace_tables
 from fairwatt.accounting.reports.flags import flag_words
 from fairwatt.accounting.reports.footprint import Footprint, footprints
 from fairwatt.accounting.reports.host import host_tables
-from fairwatt.accounting.reports.idle import IdlePolicy, moved_of_runs, policy_note
+from fairwatt.accounting.reports.idle import (
+    IdlePolicy,
+    as_reserved,
+    moved_of_runs,
+    policy_note,
+)
 from fairwatt.accounting.reports.job_carbon import job_carbon_table
 from fairwatt.accounting.reports.old_factors import check_version
 from fairwatt.accounting.reports.policy import policy_tables
@@ -108,7 +113,7 @@ def job_report(
     found = footprints(db, run_ids, ask.zone, ask.version, with_nodes=True)
     shown = _headline_facts(runs, energy, found)
     host = host_tables(db, scope, run_ids, shown["energy_mj"], version)
-    headlines = job_headlines({**shown, "has_host": bool(host)})
+    headlines = job_headlines({**shown, "has_host": bool(host), "idle_policy": idle_policy})
     facts, notes = [_facts(run) for run in runs], _reuse_notes(len(all_runs) - len(runs))
     return [
         _table("runs", "What happened", _FACTS, facts, version, notes),
@@ -120,7 +125,7 @@ def job_report(
         *pace_tables(db, scope, run_ids, version),
         _energy(energy, version, policy_note(idle_policy)),
         *host,
-        job_carbon_table(db, runs, found, ask),
+        as_reserved(job_carbon_table(db, runs, found, ask), idle_policy),
     ]
 
 

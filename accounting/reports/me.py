@@ -91,7 +91,7 @@ def me_report(
             name="headlines",
             title="Headlines",
             columns=HEADLINES,
-            rows=me_headlines(summary.records()[0]),
+            rows=me_headlines({**summary.records()[0], "idle_policy": idle_policy}),
             data_version=version,
         ),
         savings_table(db, scope, period, yardstick, version),

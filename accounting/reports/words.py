@@ -31,6 +31,10 @@ HEADLINES = (
 )
 
 
+_BY_POLICY = {
+    "active": " Idle parts are with whoever worked (idle policy active).",
+    "none": " Idle parts of held GPUs are not in it (idle policy none).",
+}
 _NONE_HELD = "No GPU was held in this period."
 _UNSIZED = "GPUs were held whose size the catalogue does not know."
 
@@ -125,9 +129,10 @@ def job_headlines(facts: Mapping[str, Any]) -> list[Headline]:
 def _job_energy(facts: Mapping[str, Any]) -> str:
     if facts["energy_mj"] is None:
         return _why_no_energy(facts)
+    rest = _BY_POLICY.get(facts.get("idle_policy", ""), "")
     if facts["is_part"]:
-        return "A part only: not all of the job's GPUs, runs or time were measured."
-    return "All runs of this job together."
+        return f"A part only: not all of the job's GPUs, runs or time were measured.{rest}"
+    return f"All runs of this job together.{rest}"
 
 
 def _job_carbon(facts: Mapping[str, Any]) -> str:
@@ -234,6 +239,7 @@ def _energy(summary: Mapping[str, Any]) -> tuple[str, str]:
         words = "For how much of the GPU time is not known." if held else _NONE_HELD
         return format_kwh(energy_mj), words
     rest = "" if measured > 0.9995 else " Runs without a measurement are not in the number."
+    rest += _BY_POLICY.get(summary.get("idle_policy", ""), "")
     return format_kwh(energy_mj), (
         f"{percent(measured)} of the GPU time was measured on the nodes.{rest}"
     )

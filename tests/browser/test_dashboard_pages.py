@@ -170,7 +170,7 @@ def test_each_page(open_page, base, store, user, scheme, size):
 
 
 def test_the_picture_of_the_docs(browser, base):
-    """docs/images/dept.png is a copy of build/screenshots/docs-dept.png: renew it when it is old."""
+    """docs/images/dept.png is a copy of build/screenshots/docs-dept.png."""
     page = browser.new_page(viewport={"width": 1200, "height": 1010})
     look_as(page, base, "hana")
     page.goto(f"{base}/dept/physics?period=90d")

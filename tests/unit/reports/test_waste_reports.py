@@ -225,6 +225,11 @@ class TestDepartment:
             assert sum(row[f"{name}_mj"] for row in side_by_side) == 607
         idle = next(row for row in side_by_side if row["owner"] == "idle")
         assert list(idle.values())[1:] == [0, 0, 200]  # nothing by the policy is no unknown
+        said = named(tables, "headlines").records()[3]["sentence"]
+        assert ("idle policy" in said) == (policy != "reserved")
+        carbon = named(tables, "carbon")
+        assert carbon.rows[-2][1] == 500  # together: what was reserved, whatever the policy
+        assert ("as reserved" in carbon.notes[-1]) == (policy != "reserved")
         by_account = {r["account"]: r["energy_mj"] for r in named(tables, "accounts").records()}
         assert (by_account["a"], by_account["b"]) == {
             "reserved": (350, 150), "active": (410, 130), "none": (200, 100),
