@@ -24,6 +24,8 @@ __all__ = ["SpoolRoom"]
 RESERVE_BYTES = 2 << 20
 STEPS = (HOUR_MS, DAY_MS)
 """First windows of one hour become one, then those of one day."""
+LONGEST_PAUSE = 63
+"""Steps left out after one that the disk refused: each reads a whole segment, every second."""
 
 _log = logging.getLogger(__name__)
 
@@ -44,6 +46,7 @@ class SpoolRoom:
         self._done: dict[int, int] = {}
         self._over = True
         self._told = False
+        self._pause = self._rest = 0
 
     @property
     def size(self) -> int:
@@ -67,6 +70,9 @@ class SpoolRoom:
         needs_room = full or (self._over and self._is_over()) or not self._has_reserve()
         if not needs_room:
             self._over = self._told = False
+            return 0
+        if self._rest > 0:
+            self._rest -= 1
             return 0
         merged = self._thin_oldest(list(closed), after_seq)
         self.merged_windows += merged
@@ -105,7 +111,9 @@ class SpoolRoom:
                 if self._done.get(number, 0) < level:
                     merged = self._thin(number, step_ms, after_seq)
                     if merged is None:
+                        self._pause = self._rest = min(LONGEST_PAUSE, 2 * self._pause + 1)
                         return 0
+                    self._pause = 0
                     self._done[number] = level
                     if merged:
                         return merged

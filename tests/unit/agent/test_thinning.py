@@ -331,3 +331,45 @@ def test_a_full_disk_is_made_room_on(tmp_path, small, monkeypatch):
     journal.close()
     assert sums(entries_of(*told)) == sums(entries_of(*events))
     assert [type(e) for e in told if not isinstance(e, WindowClosed)] == [RunStarted, RunEnded]
+
+
+def test_a_disk_that_is_full_for_a_day_takes_no_work_and_few_lines(tmp_path, small, monkeypatch,
+                                                                    caplog):  # fmt: skip
+    """Not even the smaller segments can be written; when they can, all is told."""
+    journal = Journal(tmp_path, first_seq=1)
+    events = fill(journal, 100)
+    before, tries, disk_is_full = journal.size, [], [True]
+    real_write, real_atomic = os.write, spool_room.write_atomically
+
+    def refuse(real):
+        def write(*args, **how):
+            if disk_is_full[0]:
+                raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+            return real(*args, **how)
+
+        return write
+
+    def thin(*args):
+        tries.append(1)
+        return thinned(*args)
+
+    monkeypatch.setattr(line_file.os, "write", refuse(real_write))
+    monkeypatch.setattr(spool_room, "write_atomically", refuse(real_atomic))
+    monkeypatch.setattr(os, "posix_fallocate", refuse(os.posix_fallocate))
+    monkeypatch.setattr(spool_room, "thinned", thin)
+    last = Node().end(7, 0, 100 * HOUR_MS)
+    last = msgspec.structs.replace(last, seq=journal.state.next_seq)
+    assert not journal.append([Entry(event=last)])
+    for _ in range(3_600):
+        journal.retry()
+        journal.keep_room()
+    assert len(tries) < 100
+    assert len(caplog.records) < 100
+    disk_is_full[0] = False
+    assert journal.retry()
+    keep(journal)
+    assert journal.size <= before + 200
+    told = everything(journal)
+    journal.close()
+    assert sums(entries_of(*told)) == sums(entries_of(*events))
+    assert told[-1] == last
