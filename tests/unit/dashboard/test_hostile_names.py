@@ -75,10 +75,17 @@ def test_pages(client):
     page = client.get("/me").text
     assert_inert(page)
     assert "&lt;img src=x onerror=alert(1)&gt;" in page
+    assert f"{'x' * 79}…" in page  # a name of 1 kB is no row of sixty lines
+    assert "x" * 80 not in page
     for number in range(len(NAMES)):
         answer = client.get(f"/jobs/campus/{number}")
         assert answer.status_code == 200
         assert_inert(answer.text)
+
+
+def test_the_page_of_a_job_has_its_whole_name(client):
+    switch(client, "ann")
+    assert "x" * 1024 in client.get(f"/jobs/campus/{NAMES.index('x' * 1024)}").text
 
 
 def test_a_name_that_turns_the_line_around_turns_itself_alone(client):
