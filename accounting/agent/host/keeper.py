@@ -182,7 +182,8 @@ class HostKeeper:
         for source in self._quick:
             self._meter.take(source.name, source.read(), unused=self._unused)
         t_ms = self._clock_ms()
-        self._uses.look(self._groups(), t_ms, self._journal.state.runs)
+        if self._meter.parts:
+            self._uses.look(self._groups(), t_ms, self._journal.state.runs)
         return t_ms
 
     def _devices(self) -> dict[str, str]:

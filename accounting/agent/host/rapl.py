@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import logging
 import re
-from collections.abc import Iterator
+import time
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -22,6 +23,7 @@ __all__ = ["RaplSource", "source"]
 LEAST_MAX_MW = 500_000
 """What firmware names is often the sustained power, which a package passes for seconds."""
 HIGHEST_MW = 2_000_000
+LOOK_S = 60.0
 _PACKAGE = re.compile(r"package-(\d+)(?:-die-(\d+))?")
 _log = logging.getLogger(__name__)
 
@@ -35,14 +37,20 @@ class _Zone:
 
 
 class RaplSource:
-    """Reads the zones below `powercap`, which are looked for once: they do not come and go."""
+    """Reads the zones below `powercap`.
+
+    They are looked for again once a minute: their driver may be loaded after the agent.
+    """
 
     name = "rapl"
     slow = False
 
-    def __init__(self, powercap: Path) -> None:
-        self._zones = tuple(_zones(powercap))
+    def __init__(self, powercap: Path, clock: Callable[[], float] = time.monotonic) -> None:
+        self._powercap = powercap
+        self._clock = clock
+        self._zones: tuple[_Zone, ...] = ()
         self._refused = False
+        self._look()
 
     @property
     def parts(self) -> list[str]:
@@ -51,8 +59,17 @@ class RaplSource:
 
     def read(self) -> list[Reading]:
         """Return a reading of each zone; one that may not be read has a fault."""
+        if self._clock() >= self._due_s:
+            self._look()
         t_ms = now_ms()
         return [self._read(zone, t_ms) for zone in self._zones]
+
+    def _look(self) -> None:
+        """Add the zones that are new; one that went stays, and has a fault."""
+        self._due_s = self._clock() + LOOK_S
+        known = {zone.part for zone in self._zones}
+        new = tuple(zone for zone in _zones(self._powercap) if zone.part not in known)
+        self._zones += new
 
     def _read(self, zone: _Zone, t_ms: int) -> Reading:
         path = zone.folder / "energy_uj"
@@ -80,9 +97,9 @@ class RaplSource:
 
 
 def source(config: Config) -> RaplSource | None:
-    """Return the source of this host, None where its kernel shows no zones."""
-    found = RaplSource(Path(config["agent.sys_root"]) / "class" / "powercap")
-    return found if found.parts else None
+    """Return the source of this host, None where its kernel has no powercap at all."""
+    powercap = Path(config["agent.sys_root"]) / "class" / "powercap"
+    return RaplSource(powercap) if powercap.is_dir() else None
 
 
 def _zones(powercap: Path) -> Iterator[_Zone]:

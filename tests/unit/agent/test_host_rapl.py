@@ -181,3 +181,19 @@ def test_a_part_that_did_not_answer_when_the_window_began_says_why_it_is_unknown
     meter.take("rapl", [Reading("cpu0", 2_000, 50_000_000, RANGE_UJ)], unused=False)
     done = meter.close("cpu0", 2_000)
     assert (done.energy_uj, done.flags) == (None, Flag.LOST)
+
+
+def test_zones_whose_driver_is_loaded_later_are_found_within_a_minute(tmp_path):
+    (tmp_path / "fairwatt.toml").write_text(f"[agent]\nsys_root = '{tmp_path / 'sys'}'\n")
+    powercap = tmp_path / "sys" / "class" / "powercap"
+    powercap.mkdir(parents=True)
+    assert source(config.load(tmp_path / "fairwatt.toml")).read() == []
+    now_s = 0.0
+    zones = RaplSource(powercap, lambda: now_s)
+    HostTree(tmp_path, packages=1)
+    assert zones.read() == []
+    now_s = 61.0
+    assert [reading.part for reading in zones.read()] == ["cpu0", "dram0"]
+    HostTree(tmp_path, packages=2)
+    now_s = 122.0
+    assert [reading.part for reading in zones.read()] == ["cpu0", "dram0", "cpu1", "dram1"]
