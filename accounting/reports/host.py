@@ -23,7 +23,7 @@ _PARTS = """
            e.measured_s, e.method, e.flags
     FROM run t JOIN run_energy e ON e.run_id = t.run_id JOIN device d USING (device_uuid)
     WHERE {scope} AND d.kind <> 'gpu' AND t.run_id IN (SELECT value FROM json_each(:run_ids))
-    ORDER BY t.submit_ts DESC, t.restart_cnt DESC, e.node, d.kind, e.device_uuid LIMIT 5000"""
+    ORDER BY t.submit_ts DESC, t.restart_cnt DESC, e.node, d.kind, e.device_uuid LIMIT 500000"""
 _COLUMNS = (
     column("restart_cnt", "Restart", "integer", "How often the job had been requeued."),
     column("node", "Node", "text", "Where it ran."),

@@ -48,13 +48,15 @@ _RUNS = (
     " WHERE {scope} AND t.cluster = :cluster AND t.job_id = :job_id"
     " ORDER BY t.submit_ts DESC, t.restart_cnt DESC LIMIT 100"
 )
+MOST_BOARDS = 100_000
+"""All restarts of the largest jobs; if there are more, the job's energy says that it is a part."""
 _ENERGY = """
     SELECT t.restart_cnt, e.node, e.model, e.device_uuid, e.idle_mj, e.active_mj,
            e.idle_mj + e.active_mj, e.util_permille / 1000.0, e.measured_s, e.method, e.flags
     FROM run t JOIN run_energy e ON e.run_id = t.run_id LEFT JOIN device d USING (device_uuid)
     WHERE {scope} AND t.run_id IN (SELECT value FROM json_each(:run_ids))
       AND COALESCE(d.kind, 'gpu') = 'gpu'
-    ORDER BY t.submit_ts DESC, t.restart_cnt DESC, e.node, e.device_uuid LIMIT 5000"""
+    ORDER BY t.submit_ts DESC, t.restart_cnt DESC, e.node, e.device_uuid LIMIT :most"""
 _RESTART = column("restart_cnt", "Restart", "integer", "How often the job had been requeued.")
 _FACTS = (
     column("cluster", "Cluster", "text", "Slurm cluster."),
@@ -105,7 +107,7 @@ def job_report(
         raise NotFoundError("no such job in your view", place="job", value=f"{cluster}/{job_id}")
     all_runs, runs = runs, _newest_job(runs)
     run_ids = [run["run_id"] for run in runs]
-    energy = select(db, scope, _ENERGY, {"run_ids": json.dumps(run_ids)})
+    energy = select(db, scope, _ENERGY, {"run_ids": json.dumps(run_ids), "most": MOST_BOARDS})
     energy = _by_policy(db, energy, runs, idle_policy)
     version = data_version(db)
     ask = carbon or CarbonAsk()
@@ -188,7 +190,10 @@ def _headline_facts(
         "holds_none": bool(run["alloc_tres"]) and gpu_words(run["alloc_tres"]) is None,
         "busy": _mean_util(run, energy),
         "energy_mj": sum(known) if known else None,
-        "is_part": len(known) < len(energy) or bool(silent) or _is_cut(runs, energy),
+        "is_part": len(known) < len(energy)
+        or len(energy) == MOST_BOARDS
+        or bool(silent)
+        or _is_cut(runs, energy),
         "co2_mg": None if not emitted or None in emitted else sum(c for c in emitted if c),
     }
 
