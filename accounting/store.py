@@ -13,12 +13,11 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Literal
-from urllib.parse import quote
 
 from sqlite_utils import Database
 
 from fairwatt.accounting.migrations import migrations
-from fairwatt.accounting.store_files import give_to_owner
+from fairwatt.accounting.store_files import give_to_owner, open_read_only
 from fairwatt.core.errors import StoreError
 
 __all__ = [
@@ -75,21 +74,14 @@ def open_reader(path: str | Path) -> sqlite3.Connection:
     """
     file = Path(path)
     try:
-        return _reader(file, "mode=ro")
-    except sqlite3.Error as error:
-        # Without a WAL nobody writes, and a user who may not make one has to say that it is not
-        # needed: so pages can be served while the collector is down.
-        if not file.exists() or file.with_name(f"{file.name}-wal").exists():
-            raise _unreadable(file, error) from error
-    try:
-        return _reader(file, "mode=ro&immutable=1")
+        return open_read_only(file, functools.partial(_reader, file))
     except sqlite3.Error as error:
         raise _unreadable(file, error) from error
 
 
-def _reader(file: Path, how: str) -> sqlite3.Connection:
+def _reader(file: Path, uri: str) -> sqlite3.Connection:
     connection = sqlite3.connect(
-        f"file:{quote(str(file.absolute()))}?{how}",
+        uri,
         uri=True,
         timeout=BUSY_TIMEOUT_MS / 1000,
         check_same_thread=False,

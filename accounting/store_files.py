@@ -6,13 +6,14 @@ from __future__ import annotations
 import fcntl
 import os
 import sqlite3
+from collections.abc import Callable
 from pathlib import Path
 from typing import BinaryIO
 from urllib.parse import quote
 
 from fairwatt.core.errors import StoreError
 
-__all__ = ["connect_read_only", "give_to_owner", "hold_store", "lock_file"]
+__all__ = ["connect_read_only", "give_to_owner", "hold_store", "lock_file", "open_read_only"]
 
 LOCK_MODE = 0o640
 
@@ -72,18 +73,27 @@ def connect_read_only(path: Path) -> sqlite3.Connection:
     Raises:
         sqlite3.Error: it is not there, cannot be read, or is in use and needs files beside it.
     """
+    return open_read_only(path, _connect)
+
+
+def open_read_only(path: Path, connect: Callable[[str], sqlite3.Connection]) -> sqlite3.Connection:
+    """Return what `connect` opens by one of two URIs of a file, after it has read from it.
+
+    Raises:
+        sqlite3.Error: `connect` raised it, and the file is not there or in use.
+    """
+    uri = f"file:{quote(str(path.absolute()))}?mode=ro"
     try:
-        return _connect(path, "mode=ro")
+        return connect(uri)
     except sqlite3.Error:
         # Without a WAL nobody writes, and a user who may not make one has to say that it is not
-        # needed.
+        # needed: so pages can be served while the collector is down.
         if not path.exists() or path.with_name(f"{path.name}-wal").exists():
             raise
-    return _connect(path, "mode=ro&immutable=1")
+    return connect(f"{uri}&immutable=1")
 
 
-def _connect(path: Path, how: str) -> sqlite3.Connection:
-    uri = f"file:{quote(str(path.absolute()))}?{how}"
+def _connect(uri: str) -> sqlite3.Connection:
     connection = sqlite3.connect(uri, uri=True, timeout=5.0)
     try:
         connection.execute("SELECT 1 FROM sqlite_master LIMIT 1").fetchone()

@@ -18,8 +18,8 @@ from datetime import UTC, datetime
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self, TypeVar
-from urllib.parse import quote
 
+from fairwatt.accounting.store_files import open_read_only
 from fairwatt.core.errors import StoreError
 
 __all__ = [
@@ -195,17 +195,10 @@ def columns_of(connection: sqlite3.Connection, table: str) -> dict[str, str]:
 
 
 def _open_month(path: Path, store: sqlite3.Connection) -> sqlite3.Connection:
-    try:
-        return _reader(path, "mode=ro", store)
-    except sqlite3.Error:
-        # As with the store: a user who may not make the WAL's files reads a file without any.
-        if not path.exists() or path.with_name(f"{path.name}-wal").exists():
-            raise
-    return _reader(path, "mode=ro&immutable=1", store)
+    return open_read_only(path, functools.partial(_reader, store))
 
 
-def _reader(path: Path, how: str, store: sqlite3.Connection) -> sqlite3.Connection:
-    uri = f"file:{quote(str(path.absolute()))}?{how}"
+def _reader(store: sqlite3.Connection, uri: str) -> sqlite3.Connection:
     connection = sqlite3.connect(
         uri, uri=True, timeout=BUSY_TIMEOUT_S, check_same_thread=False, isolation_level=None
     )
