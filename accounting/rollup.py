@@ -6,6 +6,7 @@ from __future__ import annotations
 import sqlite3
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
+from typing import Literal
 from zoneinfo import ZoneInfo
 
 from sqlite_utils import Database
@@ -23,7 +24,14 @@ from fairwatt.accounting.store import bump_data_version, get_meta, set_meta, tra
 from fairwatt.accounting.usage import HourEnergy, RolledRun, Usage, day_usage, run_end
 from fairwatt.accounting.waste_rollup import write_moved_days, write_waste_days
 
-__all__ = ["mark_open_days", "rolled_until", "rollup", "write_days", "write_months"]
+__all__ = [
+    "mark_open_days",
+    "next_days",
+    "rolled_until",
+    "rollup",
+    "write_days",
+    "write_months",
+]
 
 BATCH_DAYS = 31
 _ROLLED_UNTIL = "rolled_until_ts"
@@ -34,7 +42,7 @@ Energies = dict[str, dict[Owner, dict[int, int]]]
 
 
 def rollup(db: Database, cluster: str, zone: ZoneInfo, carbon_zone: str, now_ts: int) -> int:
-    """Recompute usage_daily, usage_monthly and unallocated_daily for all dirty days.
+    """Recompute the daily sums of all dirty days, of every kind, and their months.
 
     Args:
         db: the store.
@@ -52,7 +60,7 @@ def rollup(db: Database, cluster: str, zone: ZoneInfo, carbon_zone: str, now_ts:
     done = 0
     while True:
         with transaction(db) as connection:
-            days = _dirty_days(connection)
+            days = next_days(connection, "dirty_day")
             if not days:
                 return done
             grid = open_grid(connection, carbon_zone, span=_span(days, zone))
@@ -123,13 +131,15 @@ def rolled_until(connection: sqlite3.Connection) -> int | None:
     return None if text is None else int(text)
 
 
-def _dirty_days(connection: sqlite3.Connection) -> list[str]:
-    """The next batch: days of one month's length, so that one pass over the runs serves them."""
-    first = connection.execute("SELECT min(day) FROM dirty_day").fetchone()[0]
+def next_days(
+    connection: sqlite3.Connection, table: Literal["dirty_day", "carbon_dirty_day"]
+) -> list[str]:
+    """Return the next marked days, of one month's length: one pass over the runs serves them."""
+    first = connection.execute(f"SELECT min(day) FROM {table}").fetchone()[0]  # noqa: S608
     if first is None:
         return []
     rows = connection.execute(
-        "SELECT day FROM dirty_day WHERE day < date(?, ?) ORDER BY day",
+        f"SELECT day FROM {table} WHERE day < date(?, ?) ORDER BY day",  # noqa: S608
         (first, f"+{BATCH_DAYS} days"),
     )
     return [day for (day,) in rows]

@@ -83,11 +83,6 @@ class Grid:
     contracts: tuple[Contract, ...] = ()
     _weights: dict[int, _Weight] = field(default_factory=dict, compare=False, repr=False)
 
-    def factor_at(self, ts: int) -> tuple[int, bool]:
-        """Return the factor in mg/kWh and whether it fills a gap."""
-        span = self.spans[max(0, _index(self.spans, ts))]
-        return span.mg_per_kwh, span.is_fallback
-
     def pue_at(self, ts: int) -> int:
         """Return the PUE × 1000 that was set at a time; the first one also counts before it."""
         return self.pues[max(0, bisect_right(self.pues, ts, key=lambda pue: pue[0]) - 1)][1]

@@ -7,7 +7,6 @@ What a day had before, and has now, is kept with the version that changed it.
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Sequence
 from typing import NamedTuple
 from zoneinfo import ZoneInfo
 
@@ -17,12 +16,11 @@ from fairwatt.accounting.carbon.grid import Emission, Grid
 from fairwatt.accounting.carbon.grid_store import open_grid
 from fairwatt.accounting.carbon.hours import Owner, read_hours
 from fairwatt.accounting.days import day_bounds
-from fairwatt.accounting.rollup import write_months
+from fairwatt.accounting.rollup import next_days, write_months
 from fairwatt.accounting.store import bump_data_version, transaction
 
 __all__ = ["Restated", "mark_every_day", "restate", "restatements"]
 
-BATCH_DAYS = 31
 _TABLES = ("usage_daily", "unallocated_daily", "host_daily")
 
 
@@ -47,7 +45,7 @@ def restate(db: Database, zone: ZoneInfo, carbon_zone: str | None = None) -> int
     done = 0
     while True:
         with transaction(db) as connection:
-            days = _marked(connection)
+            days = next_days(connection, "carbon_dirty_day")
             if not days:
                 return done
             span = day_bounds(days[0], zone)[0], day_bounds(days[-1], zone)[1]
@@ -77,18 +75,6 @@ def restatements(connection: sqlite3.Connection) -> dict[int, Restated]:
         " GROUP BY version"
     )
     return {row[0]: Restated(*row) for row in rows}
-
-
-def _marked(connection: sqlite3.Connection) -> list[str]:
-    """The next batch; days that are rolled up anyway wait for that."""
-    first = connection.execute("SELECT min(day) FROM carbon_dirty_day").fetchone()[0]
-    if first is None:
-        return []
-    rows = connection.execute(
-        "SELECT day FROM carbon_dirty_day WHERE day < date(?, ?) ORDER BY day",
-        (first, f"+{BATCH_DAYS} days"),
-    )
-    return [day for (day,) in rows]
 
 
 def _restate_day(connection: sqlite3.Connection, day: str, zone: ZoneInfo, grid: Grid) -> None:
@@ -133,11 +119,3 @@ def _row_of(owner: Owner) -> tuple[str, dict[str, str]]:
         keys = {name: getattr(owner, name) for name in ("cluster", "account", "user")}
         return "usage_daily", keys | {"gpu_type": owner.part}
     return "unallocated_daily", {"cluster": owner.cluster, "model": owner.part}
-
-
-def days_of(connection: sqlite3.Connection, version: int) -> Sequence[tuple[str, int, int]]:
-    """Return (day, mg before, mg after) of the days that a version changed, in order."""
-    return connection.execute(
-        "SELECT day, before_mg, after_mg FROM restated_day WHERE version = ? ORDER BY day",
-        (version,),
-    ).fetchall()

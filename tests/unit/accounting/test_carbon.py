@@ -16,6 +16,7 @@ from fairwatt.accounting.carbon.grid_store import open_grid, store_factors
 from fairwatt.accounting.carbon.pue import store_pue
 from fairwatt.accounting.store import open_store, transaction
 from fairwatt.core.errors import ConfigError, StoreError
+from tests.unit.carbon.factor import factor_at
 
 HEAD = "# source: a\n# licence: b\n# method: c\n# retrieved: 2025-01-01\n"
 COLUMNS = "zone,from,until,g_per_kwh\n"
@@ -111,7 +112,7 @@ def test_gaps_take_the_day_then_the_month_then_the_year_then_the_nearest():
     spans = timeline(layers_of(hours, years), ts("2025-02-01"), ts("2026-06-01"))
     found = Grid(1, "DEU", "m", spans, ((0, 1000),))
     mean = round((12 * 100 + 17 * 24 * 200) * 1000 / (12 + 17 * 24))
-    assert [found.factor_at(ts(day)) for day in (
+    assert [factor_at(found, ts(day)) for day in (
         "2025-03-01T00:30", "2025-03-01T13:00", "2025-03-03", "2025-03-07", "2025-04-01",
         "2025-02-01", "2026-05-31",
     )] == [
@@ -124,20 +125,20 @@ def test_a_day_of_which_less_than_half_is_known_has_no_mean():
     hours = [row(h * HOUR, (h + 1) * HOUR, 100) for h in range(11)]
     years = [row(0, 366 * DAY, 50, step=366 * DAY)]
     found = Grid(1, "D", "m", timeline(layers_of(hours, years), 0, DAY), ((0, 1000),))
-    assert found.factor_at(12 * HOUR) == (50_000, True)
+    assert factor_at(found, 12 * HOUR) == (50_000, True)
 
 
 def test_an_import_outranks_a_service_and_that_the_file():
     rows = [row(0, HOUR, 3, rank=2), row(0, HOUR, 2, rank=1), row(0, HOUR, 1, rank=0),
             row(HOUR, 2 * HOUR, 3, rank=2), row(HOUR, 2 * HOUR, 2, rank=1)]  # fmt: skip
     found = Grid(1, "D", "m", timeline(layers_of(rows, []), 0, 2 * HOUR), ((0, 1000),))
-    assert [found.factor_at(t) for t in (0, HOUR)] == [(1000, False), (2000, False)]
+    assert [factor_at(found, t) for t in (0, HOUR)] == [(1000, False), (2000, False)]
 
 
 def test_a_year_between_two_takes_the_one_before_and_says_so():
     years = [row(0, 10, 1, step=366 * DAY), row(20, 30, 2, step=366 * DAY)]
     gappy = Grid(1, "DEU", "m", timeline(layers_of(years, []), -5, 40), ((0, 1000),))
-    assert [gappy.factor_at(t) for t in (-5, 0, 10, 19, 20, 30)] == [
+    assert [factor_at(gappy, t) for t in (-5, 0, 10, 19, 20, 30)] == [
         (1000, True), (1000, False), (1000, True), (1000, True), (2000, False), (2000, True),
     ]  # fmt: skip
 
@@ -242,8 +243,8 @@ def test_a_changed_file_is_a_new_version_and_the_old_one_stays(db):
     assert version_of(db, new) == 2
     with transaction(db) as connection:
         store_pue(connection, 1.3, 5)
-    assert open_grid(db.conn, "DEU").factor_at(5) == (310_000, False)
-    assert open_grid(db.conn, "DEU", 1).factor_at(5) == (300_000, False)
+    assert factor_at(open_grid(db.conn, "DEU"), 5) == (310_000, False)
+    assert factor_at(open_grid(db.conn, "DEU", 1), 5) == (300_000, False)
 
 
 def test_a_changed_pue_counts_from_now_on(db):

@@ -28,6 +28,7 @@ from fairwatt.accounting.checks import checks
 from fairwatt.accounting.store import open_store, transaction
 from fairwatt.core.config import load
 from fairwatt.core.errors import SourceError
+from tests.unit.carbon.factor import factor_at
 
 DAY_S = 86_400
 BEGIN = 1_700_000_000 // DAY_S * DAY_S
@@ -124,8 +125,8 @@ def test_a_revised_figure_replaces_the_old_one_which_stays_in_its_version(db):
     service.grams = 150
     done = fetch(db, service, BEGIN, BEGIN + DAY_S, again=True, waits_s=())
     assert done.version == current_version(db.conn) == 3
-    assert open_grid(db.conn).factor_at(BEGIN) == (150_000, False)
-    assert open_grid(db.conn, "ZZ", 1).factor_at(BEGIN)[0] == 100_000
+    assert factor_at(open_grid(db.conn), BEGIN) == (150_000, False)
+    assert factor_at(open_grid(db.conn, "ZZ", 1), BEGIN)[0] == 100_000
 
 
 def test_what_is_staged_is_not_seen_before_it_is_published(db):
@@ -135,7 +136,7 @@ def test_what_is_staged_is_not_seen_before_it_is_published(db):
     with transaction(db) as connection:
         store_choice(connection, "ZZ", "ZZ", service.method, 5)
         stage_factors(connection, FactorFile("a service", "free", "flow-traced", 0, more), "here")
-    assert open_grid(db.conn).factor_at(BEGIN + DAY_S + 1)[1] is True
+    assert factor_at(open_grid(db.conn), BEGIN + DAY_S + 1)[1] is True
 
 
 def test_the_timer_asks_from_the_last_known_hour_on(db):

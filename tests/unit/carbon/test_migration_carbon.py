@@ -13,6 +13,7 @@ from fairwatt.accounting.carbon.pue import store_pue
 from fairwatt.accounting.carbon.versions import read_version, store_choice, versions
 from fairwatt.accounting.migrations import migrations
 from fairwatt.accounting.store import open_store, transaction
+from tests.unit.carbon.factor import factor_at
 
 YEAR_S = 366 * 86_400
 
@@ -45,8 +46,8 @@ def test_old_versions_stay_and_days_wait_for_their_quarters(tmp_path):
     old_store(tmp_path / "a.db")
     db = open_store(tmp_path / "a.db")
     first, second = (open_grid(db.conn, "DEU", version) for version in (1, 2))
-    assert (first.factor_at(5), second.factor_at(5)) == ((380_000, False), (350_000, False))
-    assert (first.factor_at(YEAR_S), second.factor_at(YEAR_S)) == (
+    assert (factor_at(first, 5), factor_at(second, 5)) == ((380_000, False), (350_000, False))
+    assert (factor_at(first, YEAR_S), factor_at(second, YEAR_S)) == (
         (380_000, True),
         (340_000, False),
     )
