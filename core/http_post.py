@@ -11,13 +11,16 @@ import socket
 from collections.abc import Mapping
 from typing import NamedTuple
 
-__all__ = ["Reply", "http_post", "retry_after"]
+__all__ = ["Answer", "http_post", "retry_after"]
 
 LONGEST_ANSWER = 65_536
 
 
-class Reply(NamedTuple):
-    """An answer's status and text, and after how many seconds it says to come again."""
+class Answer(NamedTuple):
+    """A server's HTTP status and text; status 0: it could not be reached.
+
+    `retry_after_s` is when it asks to be sent to again, None if it does not say.
+    """
 
     status: int
     text: str
@@ -26,7 +29,7 @@ class Reply(NamedTuple):
 
 def http_post(
     host: str, port: int, path: str, headers: Mapping[str, str], body: bytes, timeout_s: float
-) -> Reply:
+) -> Answer:
     """Send `body` and return the answer, of its text the first 64 KiB.
 
     Raises:
@@ -78,10 +81,10 @@ def _header(head: bytes, name: bytes) -> str | None:
     return None
 
 
-def _parsed(answer: bytes) -> Reply:
+def _parsed(answer: bytes) -> Answer:
     head, _, text = answer.partition(b"\r\n\r\n")
     words = head.split(b"\r\n")[0].split()
     if len(words) < 2 or not words[0].startswith(b"HTTP/") or not words[1].isdigit():
         raise OSError(f"no answer in HTTP: {answer[:60]!r}")
     shown = text[:LONGEST_ANSWER].decode("utf-8", errors="replace")
-    return Reply(int(words[1]), shown, retry_after(_header(head, b"retry-after")))
+    return Answer(int(words[1]), shown, retry_after(_header(head, b"retry-after")))

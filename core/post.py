@@ -4,29 +4,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from urllib.parse import urlsplit
 
 from fairwatt.core.errors import ConfigError, FairwattError
-from fairwatt.core.http_post import http_post, retry_after
+from fairwatt.core.http_post import LONGEST_ANSWER, Answer, http_post, retry_after
 from fairwatt.core.sha256 import sha256_hex
 
 __all__ = ["Answer", "post_events"]
 
 PATH = "/v1/events"
-LONGEST_ANSWER = 65_536
-
-
-@dataclass(frozen=True)
-class Answer:
-    """The collector's HTTP status and text; status 0: it could not be reached.
-
-    `retry_after_s` is when it asks to be sent to again, None if it does not say.
-    """
-
-    status: int
-    text: str
-    retry_after_s: int | None = None
 
 
 def post_events(
@@ -54,7 +40,7 @@ def _exchange(url: str, body: bytes, credential: str, timeout_s: float) -> Answe
         return _over_tls(parts.netloc, path, headers, body, timeout_s)
     if parts.scheme == "http" and parts.hostname:
         port = parts.port or 80
-        return Answer(*http_post(parts.hostname, port, path, headers, body, timeout_s))
+        return http_post(parts.hostname, port, path, headers, body, timeout_s)
     raise ConfigError(
         "not an address to send to",
         place="agent.collector_url",

@@ -13,7 +13,7 @@ from contextlib import contextmanager
 
 import pytest
 
-from fairwatt.core.http_post import http_post
+from fairwatt.core.http_post import Answer, http_post
 from fairwatt.core.sha256 import sha256_hex
 
 
@@ -42,7 +42,7 @@ def server(answer: bytes, *, closes: bool = True) -> Iterator[tuple[int, Callabl
         thread.join()
 
 
-def post(port: int) -> tuple[int, str]:
+def post(port: int) -> Answer:
     return http_post("127.0.0.1", port, "/v1/x", {"Authorization": "Munge M"}, b"hello", 2.0)
 
 
