@@ -26,7 +26,9 @@ def keeper():
     hostile = 'GPU-1"} 1\nevil 1'
     return SimpleNamespace(
         status=lambda: {
-            "devices": 8, "jobs": [7, 9], "faults": {hostile: "away"},
+            "devices": 8,
+            "jobs": [7, 9],
+            "faults": {hostile: "away"},
             "idle_power": {hostile: {"by": "learnt"}, "GPU-2": {"by": "catalogue"}},
         }
     )
