@@ -41,6 +41,8 @@ __all__ = ["HostKeeper"]
 
 MANY_RUNS = 8
 CROWDED_MS = 60_000
+HURRY_MS = 1_000
+"""So soon after a look a hook does without one: the kernel takes its time for each job's group."""
 SNAP_MS = 500
 """As for GPUs: a reading so soon after a border counts as taken at it."""
 _log = logging.getLogger(__name__)
@@ -85,6 +87,7 @@ class HostKeeper:
         self._meter = HostMeter()
         self._uses = Uses()
         self._used: dict[tuple[Present, ...], tuple[list[RunUse], SystemUse]] = {}
+        self._looked_ms = 0
         self._resumed = False
         self._behind = False
         self._module = False
@@ -145,12 +148,12 @@ class HostKeeper:
         and a run counts for the time that it was there anyway. So as well where the GPUs do not
         answer, without which the rest of the node is not known.
         """
-        uses = self._journal.state.uses
+        uses, t_ms = self._journal.state.uses, self._clock_ms()
         rare = len(self._journal.state.runs) > MANY_RUNS or self._lacks_gpus
-        if rare and uses is not None and 0 <= self._clock_ms() - uses.t_ms < CROWDED_MS:
-            self.sample()
-        else:
+        if not rare or uses is None or not 0 <= t_ms - uses.t_ms < CROWDED_MS:
             self.cut()
+        elif not 0 <= t_ms - self._looked_ms < HURRY_MS:
+            self.sample()
 
     def cut(self, border_ms: int | None = None) -> None:
         """Close the windows of all parts now; `border_ms` is the border that it is for."""
@@ -181,7 +184,7 @@ class HostKeeper:
     def _look(self) -> int:
         for source in self._quick:
             self._meter.take(source.name, source.read(), unused=self._unused)
-        t_ms = self._clock_ms()
+        t_ms = self._looked_ms = self._clock_ms()
         if self._meter.parts:
             self._uses.look(self._groups(), t_ms, self._journal.state.runs)
         return t_ms

@@ -284,6 +284,20 @@ def test_a_crowded_node_is_cut_once_a_minute_and_each_run_has_its_time(bench):
     assert window.flags == 0
 
 
+def test_hooks_of_a_crowded_node_look_at_all_groups_once_a_second(bench):
+    """200 jobs come within a second: the first at a cut each, then one look for all."""
+    looks, groups = [], bench.keeper._groups
+    bench.keeper._groups = lambda: looks.append(1) or groups()
+    for job_id in range(1, 201):
+        bench.wait(5)
+        bench.keeper.before_change()
+        bench.tell(job_id, 1)
+    assert len(looks) <= 11
+    bench.wait(1_000)
+    bench.keeper.before_change()
+    assert len(looks) <= 12
+
+
 def _restart_with_end(bench: HostBench, job_id: int, t_ms: int) -> None:
     """As the keeper does: messages in the inbox are acted on before the first cut."""
     cut = HostBench.cut

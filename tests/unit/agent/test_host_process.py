@@ -41,6 +41,11 @@ def test_hooks_cut_the_parts_and_a_kill_loses_nothing(lab, tree, wait_until, job
 
 def test_a_stop_closes_the_windows(lab, tree, wait_until):
     lab.start()
+    journal = lab.root / "spool" / "journal"
+    wait_until(
+        lambda: any(b'"n1/cpu0"' in path.read_bytes() for path in journal.glob("*.journal")),
+        "the first look at the counters",
+    )
     tree.use("cpu0", 5_000_000)
     lab.stop()
     assert [w.measured_mj for w in lab.windows("n1/cpu0")] == [5_000]
