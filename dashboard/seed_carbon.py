@@ -7,10 +7,10 @@ import math
 import random
 import sqlite3
 
-from fairwatt.accounting.carbon.contracts import OPEN_END_TS, Bought, store_contracts
+from fairwatt.accounting.carbon.contracts import OPEN_END_TS, Bought, stage_contracts
 from fairwatt.accounting.carbon.factors import Factor, FactorFile
 from fairwatt.accounting.carbon.grid_store import IMPORTED, add_factors
-from fairwatt.accounting.carbon.versions import store_choice
+from fairwatt.accounting.carbon.versions import publish, store_choice
 
 __all__ = ["invent_carbon"]
 
@@ -36,7 +36,8 @@ def invent_carbon(
         Bought("hydro certificates", from_ts, OPEN_END_TS, 400, 0, SOURCE),
         Bought("residual mix", from_ts, OPEN_END_TS, None, 520_000, SOURCE),
     ]
-    store_contracts(connection, bought, "an invented file", now_ts)
+    stage_contracts(connection, bought)
+    publish(connection, "electricity contracts from an invented file", now_ts)
     store_choice(connection, country, ZONE, METHOD, now_ts)
 
 

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from fairwatt.accounting.carbon.factors import grams_milli, parse_time, table_rows
-from fairwatt.accounting.carbon.versions import VALID, publish, replace_rows
+from fairwatt.accounting.carbon.versions import VALID, replace_rows
 from fairwatt.core.errors import ConfigError
 
 __all__ = [
@@ -22,7 +22,6 @@ __all__ = [
     "load_contracts",
     "read_contracts",
     "stage_contracts",
-    "store_contracts",
 ]
 
 COLUMNS = ("name", "from", "until", "share_percent", "g_per_kwh", "source")
@@ -58,17 +57,6 @@ def load_contracts(path: str | Path) -> list[Bought]:
     parts = [_part(where, row) for where, row in table_rows(text, COLUMNS, place)]
     _check(place, parts)
     return sorted(parts, key=lambda part: (part.from_ts, part.name))
-
-
-def store_contracts(
-    connection: sqlite3.Connection, parts: Sequence[Bought], source: str, now_ts: int
-) -> int | None:
-    """Keep the parts in place of all that were known; return the new version, if it is one.
-
-    Runs in the caller's transaction.
-    """
-    stage_contracts(connection, parts)
-    return publish(connection, f"electricity contracts from {source}", now_ts)
 
 
 def stage_contracts(connection: sqlite3.Connection, parts: Sequence[Bought]) -> int:

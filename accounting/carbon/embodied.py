@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from fairwatt.accounting.carbon.factors import table_rows
-from fairwatt.accounting.carbon.versions import VALID, publish, replace_rows
+from fairwatt.accounting.carbon.versions import VALID, replace_rows
 from fairwatt.core.catalogue import Catalogue
 from fairwatt.core.errors import ConfigError
 
@@ -26,7 +26,6 @@ __all__ = [
     "read_hardware",
     "sci_mg",
     "stage_hardware",
-    "store_hardware",
 ]
 
 # Not importlib.resources: it cannot read an editable install of packages without __init__.py.
@@ -86,17 +85,6 @@ def load_hardware(path: str | Path | None = None) -> dict[str, Hardware]:
     """
     files = [DEFAULT_FILE, *([Path(path)] if path else [])]
     return {item.name: item for file in files for item in _read(file)}
-
-
-def store_hardware(
-    connection: sqlite3.Connection, items: Iterable[Hardware], now_ts: int
-) -> int | None:
-    """Keep the hardware in place of all that was known; return the new version, if it is one.
-
-    Runs in the caller's transaction.
-    """
-    stage_hardware(connection, items)
-    return publish(connection, "embodied carbon of hardware", now_ts)
 
 
 def stage_hardware(connection: sqlite3.Connection, items: Iterable[Hardware]) -> int:

@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import sqlite3
 import textwrap
-import time
 from collections.abc import Sequence
 from typing import NamedTuple
 
@@ -14,7 +13,6 @@ from fairwatt.accounting.carbon.grid import Contract, Grid, Row, layers_of, time
 from fairwatt.accounting.carbon.versions import (
     VALID,
     Version,
-    current_version,
     publish,
     read_version,
     replace_rows,
@@ -32,7 +30,6 @@ __all__ = [
     "provenances",
     "stage_factors",
     "stage_file",
-    "store_factors",
 ]
 
 FILE, IMPORTED = "file", "import"
@@ -72,21 +69,6 @@ def stage_file(connection: sqlite3.Connection, file: FactorFile) -> int:
         connection, "grid_factor", _COLUMNS, wanted, where="origin = ?", params=(FILE,),
         extra=(file.retrieved_ts,),
     )  # fmt: skip
-
-
-def store_factors(
-    connection: sqlite3.Connection, file: FactorFile, *, now_ts: int | None = None
-) -> int:
-    """Keep the configured file's factors in place of its earlier ones; return the version.
-
-    A file that is stored already keeps its version. Runs in the caller's transaction.
-    """
-    stage_file(connection, file)
-    reason = file_words(file)
-    made = publish(connection, reason, int(time.time()) if now_ts is None else now_ts)
-    version = made or current_version(connection)
-    assert version is not None  # noqa: S101 - the first publish makes one
-    return version
 
 
 def file_words(file: FactorFile) -> str:

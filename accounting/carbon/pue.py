@@ -21,8 +21,6 @@ __all__ = [
     "set_pue",
     "stage_pue",
     "stage_pue_history",
-    "store_pue",
-    "store_pue_history",
 ]
 
 COLUMNS = ("from", "pue")
@@ -42,12 +40,6 @@ def pue_milli_of(pue: float, place: str = SETTING) -> int:
             "a PUE is at least 1", place=place, value=pue, remedy="1.3 is a usual value"
         )
     return round(pue * 1000)
-
-
-def store_pue(connection: sqlite3.Connection, pue: float, now_ts: int) -> None:
-    """Keep the configured PUE; a changed one is a new version. See `stage_pue`."""
-    if stage_pue(connection, pue, now_ts):
-        publish(connection, f"carbon.pue is {pue:g}", now_ts)
 
 
 def stage_pue(connection: sqlite3.Connection, pue: float, now_ts: int) -> int:
@@ -99,17 +91,6 @@ def load_pue_history(path: str | Path) -> list[tuple[int, int]]:
     if not entries:
         raise ConfigError("no PUE", place=place, remedy="write a line such as 2024-01-01,1.3")
     return sorted(entries.items())
-
-
-def store_pue_history(
-    connection: sqlite3.Connection, entries: Sequence[tuple[int, int]], source: str, now_ts: int
-) -> int | None:
-    """Keep a history in place of all that was known; return the new version, if it is one.
-
-    Runs in the caller's transaction.
-    """
-    stage_pue_history(connection, entries, source)
-    return publish(connection, f"PUE from {source}", now_ts)
 
 
 def stage_pue_history(

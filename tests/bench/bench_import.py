@@ -27,13 +27,12 @@ from tempfile import TemporaryDirectory
 from zoneinfo import ZoneInfo
 
 from fairwatt.accounting.carbon.factors import load_factors
-from fairwatt.accounting.carbon.grid_store import store_factors
-from fairwatt.accounting.carbon.pue import store_pue
 from fairwatt.accounting.import_file import FileImport, import_file
 from fairwatt.accounting.rollup import rollup
 from fairwatt.accounting.store import open_store, transaction
 from fairwatt.core.catalogue import load_catalogue
 from tests.bench.sacct_dump import invented_rows, write_export, write_raw
+from tests.unit.carbon.stored import store_factors, store_pue
 
 ROWS = 1_000_000
 AGAIN = 20_000

@@ -7,8 +7,6 @@ from typing import Any
 from zoneinfo import ZoneInfo
 
 from fairwatt.accounting.carbon.factors import load_factors
-from fairwatt.accounting.carbon.grid_store import store_factors
-from fairwatt.accounting.carbon.pue import store_pue
 from fairwatt.accounting.sacct import parse_sacct
 from fairwatt.accounting.store import open_store, transaction
 from fairwatt.core.events import (
@@ -22,6 +20,7 @@ from fairwatt.core.events import (
     WindowClosed,
 )
 from fairwatt.core.records import Device, Run
+from tests.unit.carbon.stored import store_factors, store_pue
 
 UTC = ZoneInfo("UTC")
 BERLIN = ZoneInfo("Europe/Berlin")

@@ -12,11 +12,11 @@ from hypothesis import strategies as st
 
 from fairwatt.accounting.carbon.factors import Factor, FactorFile, check_zone, load_factors
 from fairwatt.accounting.carbon.grid import Contract, Grid, Row, Span, layers_of, timeline
-from fairwatt.accounting.carbon.grid_store import open_grid, store_factors
-from fairwatt.accounting.carbon.pue import store_pue
+from fairwatt.accounting.carbon.grid_store import open_grid
 from fairwatt.accounting.store import open_store, transaction
 from fairwatt.core.errors import ConfigError, StoreError
 from tests.unit.carbon.factor import factor_at
+from tests.unit.carbon.stored import store_factors, store_pue
 
 HEAD = "# source: a\n# licence: b\n# method: c\n# retrieved: 2025-01-01\n"
 COLUMNS = "zone,from,until,g_per_kwh\n"

@@ -20,8 +20,6 @@ from hypothesis import strategies as st
 
 from fairwatt.accounting import import_reader
 from fairwatt.accounting.carbon.factors import load_factors
-from fairwatt.accounting.carbon.grid_store import store_factors
-from fairwatt.accounting.carbon.pue import store_pue
 from fairwatt.accounting.import_file import FileImport, import_file
 from fairwatt.accounting.import_reader import EXPORT_COMMAND, read_export
 from fairwatt.accounting.rollup import rollup
@@ -31,6 +29,7 @@ from fairwatt.accounting.store import open_store, transaction
 from fairwatt.core.catalogue import load_catalogue
 from fairwatt.core.errors import SlurmError
 from tests.unit.accounting.samples import BERLIN, DEFAULTS, dump
+from tests.unit.carbon.stored import store_factors, store_pue
 
 FIELDS = list(DEFAULTS)
 NASTY = "a|b\nc \"q\" 's' 100%s\n8|x\n\n"

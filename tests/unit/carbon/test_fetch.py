@@ -20,7 +20,6 @@ from fairwatt.accounting.carbon.fetch import (
     last_known_ts,
 )
 from fairwatt.accounting.carbon.grid_store import IMPORTED, add_factors, open_grid, stage_factors
-from fairwatt.accounting.carbon.pue import store_pue
 from fairwatt.accounting.carbon.site import CarbonSite
 from fairwatt.accounting.carbon.sources.uk import UkSource
 from fairwatt.accounting.carbon.versions import current_version, store_choice
@@ -29,6 +28,7 @@ from fairwatt.accounting.store import open_store, transaction
 from fairwatt.core.config import load
 from fairwatt.core.errors import SourceError
 from tests.unit.carbon.factor import factor_at
+from tests.unit.carbon.stored import store_pue
 
 DAY_S = 86_400
 BEGIN = 1_700_000_000 // DAY_S * DAY_S

@@ -6,8 +6,6 @@ from __future__ import annotations
 from datetime import date
 
 from fairwatt.accounting.carbon.factors import Factor, FactorFile
-from fairwatt.accounting.carbon.grid_store import store_factors
-from fairwatt.accounting.carbon.pue import store_pue
 from fairwatt.accounting.carbon.restate import restate
 from fairwatt.accounting.days import day_bounds
 from fairwatt.accounting.ingest import ingest
@@ -19,6 +17,7 @@ from fairwatt.accounting.settle import settle
 from fairwatt.accounting.store import open_store, transaction
 from fairwatt.core.units import mj_to_kwh
 from tests.unit.accounting.samples import UTC, Node
+from tests.unit.carbon.stored import store_factors, store_pue
 
 BOARDS, WATT, HOURS = 1000, 60, 24
 

@@ -8,12 +8,12 @@ import sqlite3
 from sqlite_utils import Database
 
 from fairwatt.accounting.carbon.factors import Factor, FactorFile
-from fairwatt.accounting.carbon.grid_store import open_grid, store_factors
-from fairwatt.accounting.carbon.pue import store_pue
+from fairwatt.accounting.carbon.grid_store import open_grid
 from fairwatt.accounting.carbon.versions import read_version, store_choice, versions
 from fairwatt.accounting.migrations import migrations
 from fairwatt.accounting.store import open_store, transaction
 from tests.unit.carbon.factor import factor_at
+from tests.unit.carbon.stored import store_factors, store_pue
 
 YEAR_S = 366 * 86_400
 

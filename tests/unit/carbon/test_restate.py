@@ -9,11 +9,11 @@ from datetime import date
 
 import pytest
 
-from fairwatt.accounting.carbon.contracts import OPEN_END_TS, Bought, store_contracts
-from fairwatt.accounting.carbon.embodied import YEAR_S, Hardware, store_hardware
+from fairwatt.accounting.carbon.contracts import OPEN_END_TS, Bought
+from fairwatt.accounting.carbon.embodied import YEAR_S, Hardware
 from fairwatt.accounting.carbon.factors import Factor, FactorFile
-from fairwatt.accounting.carbon.grid_store import IMPORTED, add_factors, open_grid, store_factors
-from fairwatt.accounting.carbon.pue import set_pue, store_pue
+from fairwatt.accounting.carbon.grid_store import IMPORTED, add_factors, open_grid
+from fairwatt.accounting.carbon.pue import set_pue
 from fairwatt.accounting.carbon.restate import mark_every_day, restate, restatements
 from fairwatt.accounting.carbon.versions import current_version, store_choice
 from fairwatt.accounting.days import day_bounds
@@ -34,6 +34,7 @@ from fairwatt.core.catalogue import load_catalogue
 from fairwatt.core.errors import NotFoundError
 from tests.unit.accounting.samples import BERLIN, UTC, Node, sacct_run, share, whole
 from tests.unit.carbon.factor import factor_at
+from tests.unit.carbon.stored import store_contracts, store_factors, store_hardware, store_pue
 
 CATALOGUE = load_catalogue()
 DAYS = ("2025-03-30", "2025-03-31", "2025-04-01")  # the first one has 23 hours

@@ -14,11 +14,12 @@ from fairwatt.accounting.carbon.embodied import (
     load_hardware,
     sci_mg,
 )
-from fairwatt.accounting.carbon.pue import load_pue_history, set_pue, store_pue, store_pue_history
+from fairwatt.accounting.carbon.pue import load_pue_history, set_pue
 from fairwatt.accounting.carbon.versions import current_version
 from fairwatt.accounting.store import open_store, transaction
 from fairwatt.core.catalogue import load_catalogue
 from fairwatt.core.errors import ConfigError
+from tests.unit.carbon.stored import store_pue, store_pue_history
 
 HOUR_MILLI_S = 3_600_000
 BOUGHT = "name,from,until,share_percent,g_per_kwh,source\n"

@@ -7,12 +7,13 @@ from datetime import date
 
 import pytest
 
-from fairwatt.accounting.carbon.embodied import YEAR_S, Hardware, store_hardware
+from fairwatt.accounting.carbon.embodied import YEAR_S, Hardware
 from fairwatt.accounting.reports.dept import dept_report
 from fairwatt.accounting.reports.period import Period
 from fairwatt.accounting.reports.scope import scope_of
 from fairwatt.accounting.store import transaction
 from fairwatt.core.errors import NotFoundError
+from tests.unit.carbon.stored import store_hardware
 from tests.unit.reports.tiny import (
     CLUSTER,
     HOUR_MILLI_S,

@@ -5,11 +5,11 @@ from __future__ import annotations
 
 from fairwatt.accounting.carbon.factors import Factor, FactorFile
 from fairwatt.accounting.carbon.grid_store import FILE, add_factors
-from fairwatt.accounting.carbon.pue import store_pue
 from fairwatt.accounting.runs import insert_runs
 from fairwatt.accounting.store import open_store, transaction
 from fairwatt.core.catalogue import load_catalogue
 from fairwatt.core.records import Run
+from tests.unit.carbon.stored import store_pue
 
 CLUSTER = "c1"
 HOUR_MILLI_S = 3_600_000
