@@ -19,7 +19,7 @@ from fairwatt.accounting.windows import each_window
 from fairwatt.core.events import GpuMemory, Share, WindowClosed
 from fairwatt.core.units import split_largest_remainder
 
-__all__ = ["USE_TABLES", "StoredWindow", "UseCells", "fill_use_cells", "moved_by_share"]
+__all__ = ["USE_TABLES", "UseCells", "fill_use_cells", "moved_by_share"]
 
 USE_TABLES = (
     # Memory is known for `memory_ms` of the time; nothing stands here of a run without news.
@@ -49,7 +49,7 @@ class _Cell:
 
 
 @dataclass(frozen=True, slots=True)
-class StoredWindow:
+class _Window:
     """What of a window the sums need."""
 
     node: str
@@ -70,15 +70,12 @@ class UseCells:
     def add(self, event: WindowClosed) -> None:
         """Add a GPU's window; one of unknown energy adds nothing."""
         if event.kind == "gpu" and event.shares and event.measured_mj is not None:
-            window = StoredWindow(
+            window = _Window(
                 event.node, event.device, event.t0_ms, event.t1_ms, event.unallocated_idle_mj or 0
             )
-            self.add_parts(window, event.shares, event.memory)
+            self._add(window, event.shares, event.memory)
 
-    def add_parts(
-        self, window: StoredWindow, shares: Sequence[Share], memory: Sequence[GpuMemory]
-    ) -> None:
-        """Add a window by its parts."""
+    def _add(self, window: _Window, shares: Sequence[Share], memory: Sequence[GpuMemory]) -> None:
         if len(shares) == 1 and not window.idle_mj and not memory:
             return  # a whole board with one holder, as most are: nothing moves
         moved = moved_by_share(window.idle_mj, shares)
@@ -97,7 +94,7 @@ class UseCells:
 
     def _add_share(
         self,
-        window: StoredWindow,
+        window: _Window,
         share: Share,
         hour_ts: int,
         moved_mj: int,
@@ -154,7 +151,7 @@ def fill_use_cells(connection: sqlite3.Connection, zone: ZoneInfo) -> None:
     connection.execute("DELETE FROM moved_hour")
     cells = UseCells(zone)
     for number, (window, shares) in enumerate(_stored(connection), start=1):
-        cells.add_parts(window, shares, ())
+        cells._add(window, shares, ())
         if number % 10_000 == 0:
             cells.write(connection)
     cells.write(connection)
@@ -172,7 +169,7 @@ def _memory_by_share(
     ]
 
 
-def _stored(connection: sqlite3.Connection) -> Iterator[tuple[StoredWindow, list[Share]]]:
+def _stored(connection: sqlite3.Connection) -> Iterator[tuple[_Window, list[Share]]]:
     """Windows that several shared, or that left a part of a held board free."""
     columns = "device_uuid, t0_ms, node, device_uuid, t0_ms, t1_ms, unallocated_idle_mj"
     shared = (
@@ -181,7 +178,7 @@ def _stored(connection: sqlite3.Connection) -> Iterator[tuple[StoredWindow, list
         " AND s.t0_ms = window.t0_ms) > 1)"
     )
     for source, row in each_window(connection, columns, shared):
-        window = StoredWindow(*row[2:])
+        window = _Window(*row[2:])
         shares = source.execute(
             "SELECT job_id, run_start_ms, instance_uuid, idle_mj, active_mj FROM window_share"
             " WHERE device_uuid = ? AND t0_ms = ?",

@@ -203,10 +203,7 @@ def _moved_series(
 ) -> dict[tuple[str, str], int]:
     """As `moved_by` by (day or month, account); months are those that the period touches."""
     if step == "month":
-        first = period.first.replace(day=1)
-        last = period.until - timedelta(days=1)
-        until = (last.replace(day=28) + timedelta(days=4)).replace(day=1)
-        period = Period(first, until, period.zone)
+        period = period.whole_months()
     key = _KEYS.get(step, f"t.{step}")
     rows = _rows(db, scope, f"{key}, t.account", period, cluster, accounts, None)
     return {(step_, account): moved_mj for step_, account, moved_mj in rows}

@@ -50,6 +50,11 @@ class Period:
         """The period as it is written in an address."""
         return f"{self.first}..{self.until}"
 
+    def whole_months(self) -> Period:
+        """Return the calendar months that the period touches."""
+        last = self.until - timedelta(days=1)
+        return Period(first_of_month(self.first), first_of_month(last, -1), self.zone)
+
     def words(self) -> str:
         """Return the period for people, last day included."""
         last = self.until - timedelta(days=1)

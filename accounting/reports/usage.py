@@ -196,7 +196,7 @@ def usage_series(
     usage = {(row[0], row[1]): Usage(*row[2:]) for row in rows}
     if factors is None:
         return usage
-    whole = period if step == "day" else _whole_months(period)
+    whole = period if step == "day" else period.whole_months()
     old = old_run_carbon(db, scope, whole, factors, cluster=cluster, accounts=accounts, user=None)
     return _with_carbon(usage, old, lambda owner, day: (_KEYS[step](owner, day), owner.account))
 
@@ -259,12 +259,6 @@ def _replaced(use: Usage, made: Emission) -> Usage:
         market_mg=made.market_mg,
         market_unknown_mj=made.market_unknown_mj,
     )
-
-
-def _whole_months(period: Period) -> Period:
-    last = period.until - timedelta(days=1)
-    following = (last.replace(day=28) + timedelta(days=4)).replace(day=1)
-    return replace(period, first=period.first.replace(day=1), until=following)
 
 
 def _rows(

@@ -65,3 +65,10 @@ def test_local_day_and_months_back():
     assert today_in("Pacific/Auckland", 1_767_265_200) == date(2026, 1, 2)  # 2026-01-01 11:00 UTC
     assert first_of_month(date(2026, 3, 31), 3) == date(2025, 12, 1)
     assert first_of_month(date(2026, 12, 5), -1) == date(2027, 1, 1)
+
+
+def test_whole_months_are_those_that_the_period_touches():
+    touched = Period(date(2026, 11, 30), date(2026, 12, 2), "UTC").whole_months()
+    assert (touched.first, touched.until) == (date(2026, 11, 1), date(2027, 1, 1))
+    whole = Period(date(2026, 2, 1), date(2026, 3, 1), "UTC")
+    assert whole.whole_months() == whole
