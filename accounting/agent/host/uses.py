@@ -68,7 +68,13 @@ class Uses:
         self._strangers = Strangers()
 
     def look(self, look: CgroupLook, t_ms: int, runs: Sequence[RunStarted]) -> None:
-        """Take one look at all groups, with the runs that are open."""
+        """Take one look at all groups, with the runs that are open.
+
+        One at which nothing could be read tells nothing: no group went because of it.
+        """
+        if not look.jobs and look.all_jobs_us is None:
+            self._now = look
+            return
         dt_ms = 0 if self._seen_ms is None else max(0, t_ms - self._seen_ms)
         seen, self._visible = self._visible, set()
         self._now, self._seen_ms = look, t_ms

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import pytest
 
+from fairwatt.accounting.agent.host.cgroup import CgroupLook
 from tests.fakes.host_tree import HostTree
 from tests.unit.agent.host_bench import HostBench
 
@@ -169,3 +170,21 @@ def test_a_group_that_goes_while_it_is_read_keeps_what_it_said(bench):
         path.unlink()
     bench.finish(7)
     assert bench.parts("cpu0") == [(40_000, {7: (0, 10_000)}, (0, 0), 30_000)]
+
+
+def test_a_look_at_which_nothing_could_be_read_makes_no_group_anew(bench):
+    """10 s of job 7 before it and 10 s after it, 20 s of the system: half of 40 J."""
+    bench.begin(7, 8)
+    bench.tree.job("job_7", memory=GIB)
+    bench.wait(5_000)
+    bench.tree.compute("job_7", 10_000_000)
+    bench.keeper.sample()
+    groups, bench.keeper._groups = bench.keeper._groups, lambda: CgroupLook({})
+    bench.keeper.sample()
+    bench.keeper._groups = groups
+    bench.wait(5_000)
+    bench.tree.compute("job_7", 10_000_000)
+    bench.tree.serve(20_000_000)
+    bench.tree.use("cpu0", 40_000_000)
+    bench.finish(7)
+    assert bench.parts("cpu0") == [(40_000, {7: (0, 20_000)}, (0, 0), 20_000)]
