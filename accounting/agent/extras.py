@@ -6,6 +6,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
+from fairwatt.accounting.agent.host.cgroup import folder_names
 from fairwatt.core.events import RunStarted
 
 __all__ = ["NO_EXTRAS", "Extras", "job_key", "shared_boards", "utils_of"]
@@ -69,9 +70,8 @@ def _of_runs(device: str, used: Mapping[str, int], runs: Sequence[RunStarted]) -
     held = [
         run for run in runs for hold in run.holds if (hold.device, hold.instance) == (device, "")
     ]
-    # The names that the run's control group may have; see agent/host/cgroup.py.
-    names = {run.job_id: (f"job_{run.job_id}", run.sluid or "") for run in held}
+    names = {run.job_id: folder_names(run.job_id, run.sluid) for run in held}
     return {
-        job_key(job_id): min(1000, sum(used.get(name, 0) for name in both))
-        for job_id, both in names.items()
+        job_key(job_id): min(1000, sum(used.get(name, 0) for name in either))
+        for job_id, either in names.items()
     }

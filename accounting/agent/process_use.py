@@ -16,13 +16,14 @@ from typing import Any
 
 import pynvml
 
+from fairwatt.accounting.agent.host.cgroup import JOB_FOLDER
 from fairwatt.core.files import read_plain
 
 __all__ = ["ProcessMeter", "job_folder"]
 
 _Handle = Any
 _ABSENT = (pynvml.NVML_ERROR_NOT_SUPPORTED, pynvml.NVML_ERROR_FUNCTION_NOT_FOUND)
-_JOB = re.compile(r"(?:slurmstepd\.scope|/uid_\d+)/(job_\d+|s[0-9A-Z]{13})(?:/|$)", re.MULTILINE)
+_JOB = re.compile(rf"(?:slurmstepd\.scope|/uid_\d+)/({JOB_FOLDER})(?:/|$)", re.MULTILINE)
 LONGEST_CGROUP = 65_536
 _log = logging.getLogger(__name__)
 

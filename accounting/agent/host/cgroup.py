@@ -17,9 +17,10 @@ from typing import Protocol
 from fairwatt.accounting.agent.host.small_file import read_small, whole_number
 from fairwatt.accounting.agent.host.topology import cpu_list
 
-__all__ = ["Cgroups", "CgroupLook", "JobCgroup", "folder_names"]
+__all__ = ["JOB_FOLDER", "Cgroups", "CgroupLook", "JobCgroup", "folder_names"]
 
-_JOB = re.compile(r"job_\d+|s[0-9A-Z]{13}")
+JOB_FOLDER = r"job_\d+|s[0-9A-Z]{13}"
+_JOB = re.compile(JOB_FOLDER)
 NO_LIMIT = 1 << 60
 """Version 1 writes a number near 2^63 for "no limit"."""
 
