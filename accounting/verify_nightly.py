@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import json
 import logging
+import sqlite3
 from contextlib import AbstractContextManager, nullcontext
 from datetime import datetime, timedelta
 from typing import Any
@@ -61,7 +62,7 @@ def verify_if_due(
     return True
 
 
-def last_verified(connection: Any) -> dict[str, Any] | None:  # noqa: ANN401 - a connection
+def last_verified(connection: sqlite3.Connection) -> dict[str, Any] | None:
     """Return day, first and last day, and number of faults of the last nightly verification."""
     text = get_meta(connection, _KEY)
     return None if text is None else dict(json.loads(text))

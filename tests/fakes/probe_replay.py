@@ -40,7 +40,7 @@ def replay(
         track = list(_stepped(phase["samples"]))
         moments[phase["name"]] = _play(track, fake, uuid, begin_ms)
         begin_ms += track[-1][0] + 1000
-    fake.set_condition(uuid, "power.shown-permille", _shown(measured["phases"]))
+    fake.set_power_sensor(uuid, _shown(measured["phases"]))
     return moments
 
 

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from fairwatt.core.errors import ConfigError, DeviceError, FairwattError
-from fairwatt.prolog.mig.apply import Outcome, finish, hold_lock, turn_back
+from fairwatt.prolog.mig.apply import finish, hold_lock, turn_back
 from fairwatt.prolog.mig.journal import Begun, Journal, Mark, Target, last_change
 from fairwatt.prolog.mig.status import as_text, read_status
 from fairwatt.prolog.mig.steps import STEPS_DYNAMIC, STEPS_STATIC
@@ -51,9 +51,6 @@ class Silent:
 
     def drain(self, reason: str) -> None:
         self.reasons.append(reason)
-
-
-Walk = Callable[..., tuple[Outcome, list[str], Silent]]
 
 
 @pytest.fixture
