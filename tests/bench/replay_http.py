@@ -4,7 +4,6 @@
 from __future__ import annotations
 
 import os
-import secrets
 import subprocess
 import sys
 import threading
@@ -19,6 +18,7 @@ from fairwatt.accounting.store import open_reader
 from fairwatt.core import munge
 from fairwatt.core.post import post_events
 from tests.bench.replay_nodes import ticks
+from tests.lab.munged import own_munged
 from tests.lab.ports import PortBlock
 from tests.lab.waiting import await_value
 
@@ -36,7 +36,7 @@ def measure_http(folder: Path, nodes: int, count: int) -> str:
     sample = [tick for tick in islice(ticks(nodes, 2.0), 24) if tick.bodies]
     bodies = [body for tick in sample for body in tick.bodies][:count]
     events = sum(body.count(b"\n") for body in bodies)
-    with _munged(folder) as socket, _collector(folder, socket) as (url, store, process):
+    with own_munged(folder) as socket, _collector(folder, socket) as (url, store, process):
         began, busy = time.perf_counter(), _deliver(url, socket, bodies)
         took_s = time.perf_counter() - began
         core_s = _core_s(process)
@@ -72,22 +72,6 @@ def _deliver(url: str, socket: str, bodies: Sequence[bytes]) -> int:
     for thread in threads:
         thread.join()
     return busy[0]
-
-
-@contextmanager
-def _munged(folder: Path) -> Iterator[str]:
-    key = folder / "munge.key"
-    key.write_bytes(secrets.token_bytes(128))
-    key.chmod(0o600)
-    socket = folder / "munge.sock"
-    argv = ["munged", "--foreground", "--force", f"--key-file={key}", f"--socket={socket}"]
-    argv += [f"--{kind}-file={folder / kind}" for kind in ("pid", "log", "seed")]
-    with subprocess.Popen(argv, stderr=subprocess.DEVNULL) as daemon:
-        try:
-            await_value(socket.exists, what="munged's socket", timeout_s=5)
-            yield str(socket)
-        finally:
-            daemon.terminate()
 
 
 @contextmanager

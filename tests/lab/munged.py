@@ -4,12 +4,16 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+import subprocess
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
 
 from tests.lab.daemons import Daemon, Daemons, answers_unix
 from tests.lab.paths import Paths
+from tests.lab.waiting import await_value
 
-__all__ = ["start_munged"]
+__all__ = ["own_munged", "start_munged"]
 
 KEY_BYTES = 128
 
@@ -34,3 +38,20 @@ def start_munged(daemons: Daemons, paths: Paths, env: Mapping[str, str]) -> Daem
     daemon = daemons.start("munged", argv, env)
     daemon.ready(lambda: answers_unix(paths.munge_socket))
     return daemon
+
+
+@contextmanager
+def own_munged(folder: Path) -> Iterator[str]:
+    """Run a munged without a cluster, with its files in `folder`; gives the path of its socket."""
+    key = folder / "munge.key"
+    key.write_bytes(os.urandom(KEY_BYTES))
+    key.chmod(0o600)
+    socket = folder / "munge.sock"
+    argv = ["munged", "--foreground", "--force", f"--key-file={key}", f"--socket={socket}"]
+    argv += [f"--{kind}-file={folder / kind}" for kind in ("pid", "log", "seed")]
+    with subprocess.Popen(argv, stderr=subprocess.DEVNULL) as daemon:
+        try:
+            await_value(socket.exists, what="munged's socket", timeout_s=5)
+            yield str(socket)
+        finally:
+            daemon.terminate()

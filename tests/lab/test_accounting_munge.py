@@ -4,14 +4,12 @@
 from __future__ import annotations
 
 import os
-import secrets
-import subprocess
 
 import pytest
 
 from fairwatt.core.errors import AuthError
 from fairwatt.core.munge import decode, encode
-from tests.lab.waiting import await_value
+from tests.lab.munged import own_munged
 
 pytestmark = pytest.mark.lab
 
@@ -19,18 +17,8 @@ pytestmark = pytest.mark.lab
 @pytest.fixture(scope="module")
 def munge_socket(tmp_path_factory):
     root = tmp_path_factory.mktemp("munge")
-    key = root / "munge.key"
-    key.write_bytes(secrets.token_bytes(128))
-    key.chmod(0o600)
-    socket = root / "munge.sock"
-    argv = ["munged", "--foreground", "--force", f"--key-file={key}", f"--socket={socket}"]
-    argv += [f"--{kind}-file={root / kind}" for kind in ("pid", "log", "seed")]
-    with subprocess.Popen(argv, stderr=subprocess.DEVNULL) as daemon:
-        try:
-            await_value(socket.exists, what="munged's socket", timeout_s=5)
-            yield str(socket)
-        finally:
-            daemon.terminate()
+    with own_munged(root) as socket:
+        yield socket
 
 
 def test_payload_uid_and_gid_come_back(munge_socket):

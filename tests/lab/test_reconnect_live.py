@@ -10,7 +10,6 @@ from __future__ import annotations
 import heapq
 import os
 import resource
-import secrets
 import subprocess
 import sys
 import threading
@@ -27,6 +26,7 @@ from fairwatt.accounting.store import open_reader
 from fairwatt.core import munge
 from fairwatt.core.delivery import Delivery
 from fairwatt.core.post import Answer, post_events
+from tests.lab.munged import own_munged
 from tests.lab.ports import PortBlock
 from tests.lab.waiting import await_value
 from tests.unit.accounting.samples import Node, share, whole
@@ -65,18 +65,8 @@ def many_files():
 
 @pytest.fixture
 def munge_socket(tmp_path):
-    key = tmp_path / "munge.key"
-    key.write_bytes(secrets.token_bytes(128))
-    key.chmod(0o600)
-    socket = tmp_path / "munge.sock"
-    argv = ["munged", "--foreground", "--force", f"--key-file={key}", f"--socket={socket}"]
-    argv += [f"--{kind}-file={tmp_path / kind}" for kind in ("pid", "log", "seed")]
-    with subprocess.Popen(argv, stderr=subprocess.DEVNULL) as daemon:
-        try:
-            await_value(socket.exists, what="munged's socket", timeout_s=5)
-            yield str(socket)
-        finally:
-            daemon.terminate()
+    with own_munged(tmp_path) as socket:
+        yield socket
 
 
 @pytest.fixture
