@@ -34,6 +34,9 @@ if TYPE_CHECKING:
 __all__ = ["EXPORTED", "INTERNAL", "ParquetReader", "export_month", "open_parquet"]
 
 FOLDER_MODE = 0o750
+GONE_S = 31 * 86_400
+"""A cluster that is imported so much less far than another is taken for gone."""
+
 CHUNK = 50_000
 """So many rows go through a text file at a time; DuckDB reads such a file by itself, offline."""
 
@@ -225,8 +228,12 @@ def _span(db: sqlite3.Connection, month: str, zone: ZoneInfo) -> tuple[int, int]
             "no month", place="--month", value=month, remedy="write it as 2026-09"
         ) from error
     start, end = day_bounds(str(first), zone)[0], day_bounds(str(following), zone)[0]
+    # A cluster that was renamed is imported no further, and not waited for.
     imported = db.execute(
-        "SELECT min(CAST(value AS INTEGER)) FROM meta WHERE key LIKE 'sync.%.until_ts'"
+        "WITH mark AS (SELECT CAST(value AS INTEGER) AS ts FROM meta"
+        " WHERE key LIKE 'sync.%.until_ts')"
+        " SELECT min(ts) FROM mark WHERE ts > (SELECT max(ts) FROM mark) - ?",
+        (GONE_S,),
     ).fetchone()[0]
     (dirty,) = db.execute(
         "SELECT count(*) FROM dirty_day WHERE substr(day, 1, 7) = ?", (month,)

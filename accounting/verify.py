@@ -16,6 +16,7 @@ from datetime import date, timedelta
 from pathlib import Path
 from zoneinfo import ZoneInfo
 
+from fairwatt.accounting.carbon.grid import Grid
 from fairwatt.accounting.carbon.grid_store import open_grid
 from fairwatt.accounting.days import day_bounds
 from fairwatt.accounting.rollup import rolled_until
@@ -32,7 +33,7 @@ from fairwatt.accounting.verify_windows import (
     read_windows,
 )
 from fairwatt.accounting.windows import WindowSources
-from fairwatt.core.errors import ReportError
+from fairwatt.core.errors import ReportError, StoreError
 
 __all__ = ["Verified", "span_of", "verify"]
 
@@ -115,12 +116,13 @@ def verify(
         host = {device: kind for device, kind in kinds.items() if kind != "gpu"}
         runs = check_runs(store, sources, zone, span, host, found)
         wanted = [day for day in _days_of(store, days, span) if day not in skipped]
-        grid = open_grid(store, carbon_zone)
+        grid = _grid(store, carbon_zone, found)
         now_ts = rolled_until(store) or int(time.time())
-        check_rollups(store, wanted, cluster, zone, grid, now_ts, found)
+        if grid is not None:
+            check_rollups(store, wanted, cluster, zone, grid, now_ts, found)
         return Verified(
-            balances, _owners(days), found, runs, len(wanted), time.monotonic() - began,
-            data_version(store),
+            balances, _owners(days), found, runs, len(wanted) if grid else 0,
+            time.monotonic() - began, data_version(store),
         )  # fmt: skip
 
 
@@ -134,6 +136,15 @@ def _snapshot(store: sqlite3.Connection) -> Iterator[None]:
         yield
     finally:
         store.rollback()
+
+
+def _grid(store: sqlite3.Connection, carbon_zone: str, found: Findings) -> Grid | None:
+    """The factors of the rollups; without them these alone cannot be recomputed."""
+    try:
+        return open_grid(store, carbon_zone)
+    except StoreError as error:
+        found.notes.append(f"Sums by day and month are not compared: {error}.")
+        return None
 
 
 def _kinds(store: sqlite3.Connection) -> dict[str, str]:

@@ -178,6 +178,17 @@ def test_only_closed_months(tmp_path, month, words):
     assert not (tmp_path / "out").exists()
 
 
+def test_a_cluster_that_was_renamed_is_not_waited_for(tmp_path):
+    with closing(open_store(tmp_path / "a.db")) as db, transaction(db) as connection:
+        set_meta(connection, "sync.campus.until_ts", str(NOW_TS + 30 * 86_400))
+        set_meta(connection, "sync.other.until_ts", str(NOW_TS + 10 * 86_400))
+        set_meta(connection, "sync.old.until_ts", str(NOW_TS - 90 * 86_400))
+    with closing(open_reader(tmp_path / "a.db")) as db:
+        assert export_month(db, "2026-02", tmp_path / "out", zone=BERLIN)
+        with pytest.raises(ReportError, match="not imported"):
+            export_month(db, "2026-04", tmp_path / "out", zone=BERLIN)
+
+
 def test_without_the_extra_there_is_one_clear_message(tmp_path, monkeypatch):
     monkeypatch.setitem(sys.modules, "duckdb", None)
     open_store(tmp_path / "a.db").close()

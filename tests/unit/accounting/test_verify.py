@@ -425,3 +425,15 @@ def test_what_was_measured_in_a_removed_month_stays_and_is_no_fault(archived):
 def test_a_span_that_is_none_is_told(first, last, words):
     with pytest.raises(ReportError, match=words):
         span_of(first, last, BERLIN)
+
+
+def test_a_store_without_factors_of_the_zone_is_verified_but_for_its_sums_by_day(path):
+    change(path, "UPDATE window SET measured_mj = measured_mj + 1 WHERE device_uuid = 'GPU-a'"
+                 f" AND t0_ms = {MS}")  # fmt: skip
+    done = verify(
+        path, cluster="campus", zone=BERLIN, carbon_zone="XXX", span=span_of(None, None, BERLIN)
+    )
+    assert done.findings.count > 0
+    (note,) = [n for n in done.findings.notes if "by day" in n]
+    assert "no carbon factors" in note
+    assert done.days == 0
