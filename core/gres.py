@@ -14,6 +14,7 @@ Gres(name='gpu', type='a100', count=2)
 from __future__ import annotations
 
 import enum
+import functools
 import re
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -35,6 +36,9 @@ __all__ = [
 
 MAX_COUNT = 2**64 - 3
 """Largest count that Slurm can hold: the two above are its NO_VAL64 and INFINITE64."""
+
+CACHED = 512
+"""Requests repeat: so many texts are kept as read. What cannot be read is not."""
 
 _GRES = "gres"
 _TRES = ""
@@ -121,6 +125,7 @@ class Gres:
         return None
 
 
+@functools.lru_cache(CACHED)
 def parse_request(text: str) -> tuple[Gres, ...]:
     """Read what a job asks for: `gpu`, `gpu:a100:2`, `gres:gpu:2`, `cpu=3,gres/gpu:a100=2`.
 
@@ -135,6 +140,7 @@ def parse_request(text: str) -> tuple[Gres, ...]:
     return tuple(_entry(part, text) for part in text.split(","))
 
 
+@functools.lru_cache(CACHED)
 def server_reads(text: str, spelling: Spelling) -> bool:
     """Whether a server of that spelling reads every GRES of a request as it stands.
 

@@ -31,8 +31,8 @@ from tests.lab.available import why_unavailable
 from tests.lab.paths import temporary_root
 
 CLIENTS = 4
-EACH = 50
-ROUNDS = 16
+EACH = 100
+ROUNDS = 12
 QUEUED = 20_000
 NEEDED_RATIO = 0.90
 NEEDED_RATIO_FROZEN = 0.80
