@@ -10,6 +10,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import pynvml
 import pytest
 
 from fairwatt.accounting.agent.checks import checks as agent_checks
@@ -25,6 +26,16 @@ from fairwatt.prolog import checks as prolog_checks
 from fairwatt.slurm_plugins import checks as submit_checks
 
 ALL_NO = {f"host.{part}": "no" for part in ("policyd", "agent", "collector", "dashboard")}
+
+
+@pytest.fixture(autouse=True)
+def no_gpu_library(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As on a host without one: other tests may have loaded the fake into this process."""
+
+    def missing() -> None:
+        raise pynvml.NVMLError(pynvml.NVML_ERROR_LIBRARY_NOT_FOUND)
+
+    monkeypatch.setattr(pynvml, "nvmlInit", missing)
 
 
 def settings(**changes: Any) -> Config:
