@@ -125,8 +125,8 @@ class JobRequest(msgspec.Struct, frozen=True, kw_only=True):
     None where the client does not tell; a time limit of UNLIMITED_MIN is none. `account` is the
     one that the job will belong to, named or not; `part` its place in a heterogeneous job.
     `inherited` names the variables of the surrounding job that sbatch took over. Rules write
-    `flavours`, what the job may fall back to, and `barred_types`, which no other rule may then
-    choose.
+    `flavours`, what the job may fall back to, and `barred_types` (None: GPUs without a type), which
+    no other rule may then choose.
     """
 
     gpus: tuple[GpuAsk, ...] = ()
@@ -161,7 +161,7 @@ class JobRequest(msgspec.Struct, frozen=True, kw_only=True):
     part: int | None = None
     inherited: tuple[str, ...] = ()
     flavours: tuple[Flavour, ...] = ()
-    barred_types: frozenset[str] = frozenset()
+    barred_types: frozenset[str | None] = frozenset()
 
 
 class Flavour(msgspec.Struct, frozen=True):

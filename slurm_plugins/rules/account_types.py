@@ -161,8 +161,7 @@ def _held(request: JobRequest, site: Site, barred: frozenset[str | None]) -> Out
             allowed=_allowed(request, site, barred),
         )
         return Outcome(request, rejection=told)
-    named = frozenset(type_ for type_ in barred if type_ is not None)
-    marked = msgspec.structs.replace(request, barred_types=named)
+    marked = msgspec.structs.replace(request, barred_types=barred)
     if not untyped_count(request) or not barred.intersection(site.pool(request).types):
         return Outcome(marked)
     return _untyped_held(marked, site, barred)

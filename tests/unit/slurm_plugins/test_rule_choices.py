@@ -112,6 +112,13 @@ def types_within_reach(request, known):
         yield gpu, ([gpu.type] if gpu.type is not None else here)
 
 
+def test_any_gpu_is_none_without_a_type_for_an_account_that_may_have_named_types_only():
+    """GPUs whose type nobody entered stand beside a100 in p: account x may have a100."""
+    any_gpu = (GpuAsk(level="node", type="any", count=1),)
+    after = run(JobRequest(gpus=any_gpu, account="x"), LOOSE, strict=False)
+    assert [gpu.type for gpu in after.gpus] == ["a100"]
+
+
 @settings(max_examples=100, deadline=None)
 @given(case=cases())
 def test_a_second_pass_changes_nothing(case):
