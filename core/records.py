@@ -125,7 +125,7 @@ class JobRequest(msgspec.Struct, frozen=True, kw_only=True):
     None where the client does not tell; a time limit of UNLIMITED_MIN is none. `account` is the
     one that the job will belong to, named or not; `part` its place in a heterogeneous job.
     `inherited` names the variables of the surrounding job that sbatch took over. Rules write
-    `flavours`, what the job may fall back to, and `barred_types` (None: GPUs without a type), which
+    `flavours`, what the job may fall back to, and `barred_types` (None: GPUs without one), which
     no other rule may then choose.
     """
 
