@@ -21,6 +21,9 @@ MAX_BYTES = 8 << 20
 MAX_KEY_BYTES = 8192
 """Longer requests are hostile or rare: not worth the room."""
 
+MAX_REFERRED = 1024
+"""Twice what job_submit.lua keeps, so that what it reports is known, however small the memo."""
+
 OBJECT_BYTES = 2500
 """About what one entry's query, decision and notes take beside the texts in them."""
 
@@ -53,8 +56,14 @@ class Memo:
     over and make room one by one. Freeing thousands of objects would hold up a request.
     """
 
-    def __init__(self, max_entries: int = MAX_ENTRIES, max_bytes: int = MAX_BYTES) -> None:
+    def __init__(
+        self,
+        max_entries: int = MAX_ENTRIES,
+        max_bytes: int = MAX_BYTES,
+        max_referred: int = MAX_REFERRED,
+    ) -> None:
         self._max_entries = max_entries
+        self._max_referred = max_referred
         self._max_bytes = max_bytes
         self._entries: OrderedDict[bytes, _Entry] = OrderedDict()
         self._referred: OrderedDict[int, Remembered] = OrderedDict()
@@ -85,7 +94,7 @@ class Memo:
         """Let `referred` find an answer, of before a `forget` too, as one of the last used."""
         self._referred[remembered.ref] = remembered
         self._referred.move_to_end(remembered.ref)
-        if len(self._referred) > self._max_entries:
+        if len(self._referred) > self._max_referred:
             self._referred.popitem(last=False)
 
     def referred(self, ref: int) -> Remembered | None:

@@ -30,6 +30,9 @@ __all__ = ["Journal", "PolicyDaemon", "Settings", "read_settings"]
 
 _log = logging.getLogger(__name__)
 
+MAX_REUSE_S = 60
+"""The hook takes no longer time for a sensible one."""
+
 STALE_AFTER = 10
 """Facts older than so many refresh periods are not used."""
 
@@ -81,7 +84,9 @@ def read_settings(config: Config, site: Site | None = None) -> Settings:
         policy,
         refresh_s=config["policyd.refresh_s"],
         catalogue_dir=config["site.catalogue_dir"] or None,
-        reuse_s=config["policyd.reuse_s"] if config["policyd.memo_entries"] else 0,
+        reuse_s=min(config["policyd.reuse_s"], MAX_REUSE_S)
+        if config["policyd.memo_entries"]
+        else 0,
     )
 
 

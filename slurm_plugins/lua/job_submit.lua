@@ -77,7 +77,8 @@ end
 -- What a request line holds, in this order: equal jobs are equal bytes, so policyd can remember.
 -- The user is first: behind it equal jobs of two users are equal too.
 local WIRE_ORDER = {
-  "user_id", "tres_counted", "client", "cron_job", "has_script", "het_offset", "inherited", "default_account",
+  "user_id", "tres_counted", "client", "cron_job", "has_script", "het_offset", "inherited",
+  "default_account",
 }
 -- What an answer may change and how each value is checked, in the order in which it is written.
 -- Memory is last: it cannot be put back to "not set", which is no number of Lua's.

@@ -249,8 +249,14 @@ class TestReferences:
             memo.forget()
         assert (memo.referred(1), memo.referred(2), memo.referred(3)) == (old, new, None)
 
+    def test_a_small_memo_knows_all_that_the_hook_may_have(self):
+        memo = Memo(max_entries=1)
+        for ref in range(512):
+            memo.refer(Remembered(ref, (), wire.Query(verb="submit"), Decision()))
+        assert memo.referred(0) is not None
+
     def test_the_ones_used_last_are_kept(self):
-        memo = Memo(max_entries=2)
+        memo = Memo(max_referred=2)
         for ref in (1, 2):
             memo.refer(Remembered(ref, (), wire.Query(verb="submit"), Decision()))
         assert memo.referred(1) is not None

@@ -383,6 +383,10 @@ class TestReuse:
         assert settings().reuse_s == 30
         assert read_settings(config_module.load(tmp_path / "a")).reuse_s == 0
 
+    def test_more_than_the_hook_takes_is_cut_to_that(self, tmp_path):
+        (tmp_path / "a").write_text("[policyd]\nreuse_s = 600\n")
+        assert read_settings(config_module.load(tmp_path / "a")).reuse_s == 60
+
     def test_an_answer_tells_its_terms_and_equal_requests_have_one_number(self, daemon):
         assert self.terms(daemon, request("1", 5)) == {"s": 30, "ref": 1}
         assert self.terms(daemon, request("2", 6)) == {"s": 30, "ref": 1}
