@@ -18,6 +18,7 @@ from sqlite_utils import Database
 
 from fairwatt.accounting.days import hour_floor
 from fairwatt.accounting.failslow_store import judge_pace
+from fairwatt.accounting.hour_rows import HOUR_S, replace_hours
 from fairwatt.accounting.pieces import NodeRun
 from fairwatt.accounting.runs import mark_days
 from fairwatt.accounting.settle_host import HOST_UNKNOWN, write_host_hours
@@ -29,7 +30,6 @@ __all__ = ["EDGE_S", "best_run", "settle"]
 JOIN_SLACK_S = 60
 """Slurm's and the node's idea of a run's start and end may differ by this much."""
 
-HOUR_S = 3600
 EDGE_S = 3600
 """So far from its run's start and end may energy lie and still be found by the run's times: a
 prolog or epilog may lie on the other side of midnight. What is farther is a stray hour."""
@@ -40,6 +40,9 @@ EVER_TS = -86_400
 BATCH = 500
 
 HourRow = tuple[int, int, int, int, int, int, int]
+_HOUR_COLUMNS = (
+    "run_id", "hour_ts", "idle_mj", "active_mj", "measured_ms", "util_ms", "busy_ms",
+)  # fmt: skip
 
 
 @dataclass
@@ -302,35 +305,7 @@ def _write_hours(
         (run_id, hour_ts, idle_mj, active_mj, measured_ms, util_ms, busy_permille_ms // 1000)
         for hour_ts, (idle_mj, active_mj, measured_ms, util_ms, busy_permille_ms) in hours.items()
     ]
-    _replace_hours(connection, run_id, rows, from_ts, zone)
-
-
-def _replace_hours(
-    connection: sqlite3.Connection,
-    run_id: int,
-    rows: Iterable[HourRow],
-    from_ts: int,
-    zone: ZoneInfo,
-) -> None:
-    """Write only what differs, so that a long run does not dirty all its days each time."""
-    old: set[HourRow] = set(
-        connection.execute(
-            "SELECT run_id, hour_ts, idle_mj, active_mj, measured_ms, util_ms, busy_ms"
-            " FROM run_hour WHERE run_id = ? AND hour_ts >= ?",
-            (run_id, from_ts),
-        )
-    )
-    new = set(rows)
-    connection.executemany(
-        "DELETE FROM run_hour WHERE run_id = ? AND hour_ts = ?", [row[:2] for row in old - new]
-    )
-    connection.executemany(
-        "INSERT INTO run_hour (run_id, hour_ts, idle_mj, active_mj, measured_ms, util_ms,"
-        " busy_ms) VALUES (?, ?, ?, ?, ?, ?, ?)",
-        sorted(new - old),
-    )
-    for row in old ^ new:
-        mark_days(connection, row[1], row[1] + HOUR_S, zone)
+    replace_hours(connection, "run_hour", _HOUR_COLUMNS, 2, rows, (run_id, from_ts), zone)
     _note_strays(connection, run_id, from_ts)
 
 

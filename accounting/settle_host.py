@@ -7,14 +7,13 @@ import sqlite3
 from collections.abc import Sequence
 from zoneinfo import ZoneInfo
 
+from fairwatt.accounting.hour_rows import replace_hours
 from fairwatt.accounting.pieces import NodeRun
-from fairwatt.accounting.runs import mark_days
 
 __all__ = ["HOST_UNKNOWN", "write_host_hours"]
 
-HOUR_S = 3600
-
 _HostRow = tuple[int, int, str, int, int]
+_COLUMNS = ("run_id", "hour_ts", "kind", "idle_mj", "active_mj")
 
 # A run is on all of its node: no hold says so. As for GPUs, the window that holds the run's start
 # may begin before it.
@@ -44,21 +43,8 @@ def write_host_hours(
     zone: ZoneInfo,
 ) -> None:
     """Write run_host_hour of one run anew since `from_ts`, only what differs; mark its days."""
-    new = _rows(connection, run_id, node_runs, from_ts)
-    old: set[_HostRow] = set(
-        connection.execute(
-            "SELECT run_id, hour_ts, kind, idle_mj, active_mj FROM run_host_hour"
-            " WHERE run_id = ? AND hour_ts >= ?",
-            (run_id, from_ts),
-        )
-    )
-    connection.executemany(
-        "DELETE FROM run_host_hour WHERE run_id = ? AND hour_ts = ? AND kind = ?",
-        [row[:3] for row in old - new],
-    )
-    connection.executemany("INSERT INTO run_host_hour VALUES (?, ?, ?, ?, ?)", sorted(new - old))
-    for row in old ^ new:
-        mark_days(connection, row[1], row[1] + HOUR_S, zone)
+    rows = _rows(connection, run_id, node_runs, from_ts)
+    replace_hours(connection, "run_host_hour", _COLUMNS, 3, rows, (run_id, from_ts), zone)
 
 
 def _rows(
