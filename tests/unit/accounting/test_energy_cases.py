@@ -7,14 +7,12 @@ is renamed or removed fails here, and so does a case without a test.
 
 from __future__ import annotations
 
-import ast
-import functools
 import re
-from pathlib import Path
 
 import pytest
 
-TESTS = Path(__file__).parents[2]
+from tests.named_tests import is_there
+
 ACC, AGENT, CARBON = "unit/accounting", "unit/agent", "unit/carbon"
 LEDGER = "unit/ledger/test_ledger.py"
 CORE, LAB, NUMBERS = "unit/core", "lab/test_run_cases_live.py", f"{ACC}/test_energy_numbers.py"
@@ -196,23 +194,11 @@ CASES: dict[str, tuple[str, ...]] = {
 }
 
 
-@functools.cache
-def known_in(file: str) -> frozenset[str]:
-    """The names of a file's test functions."""
-    tree = ast.parse((TESTS / file).read_text(encoding="utf-8"))
-    return frozenset(
-        node.name
-        for node in ast.walk(tree)
-        if isinstance(node, ast.FunctionDef) and node.name.startswith("test_")
-    )
-
-
 @pytest.mark.parametrize("case", CASES)
 def test_each_case_has_its_tests(case):
     assert CASES[case]
     for test in CASES[case]:
-        file, _, name = test.partition("::")
-        assert name in known_in(file), test
+        assert is_there(test), test
 
 
 def test_every_case_is_here():

@@ -7,15 +7,11 @@ or removed fails here. J10 to J22 are the node's (prolog, MIG), J25 and J26 the 
 
 from __future__ import annotations
 
-import ast
-import functools
-from pathlib import Path
-
 import pytest
 
 from fairwatt.slurm_plugins import jobdesc
+from tests.named_tests import is_there
 
-TESTS = Path(__file__).parents[2]
 UNIT, LAB = "unit/slurm_plugins", "lab"
 
 CASES: dict[str, tuple[str, ...]] = {
@@ -115,22 +111,10 @@ CASES: dict[str, tuple[str, ...]] = {
 SUBMIT_SIDE = {"J1", "J2", "J3", "J4", "J5", "J6", "J7", "J8", "J9", "J23", "J24", "J27", "J28"}
 
 
-@functools.cache
-def known_in(file: str) -> frozenset[str]:
-    """The names of a file's test functions."""
-    tree = ast.parse((TESTS / file).read_text(encoding="utf-8"))
-    return frozenset(
-        node.name
-        for node in ast.walk(tree)
-        if isinstance(node, ast.FunctionDef) and node.name.startswith("test_")
-    )
-
-
 @pytest.mark.parametrize("case", CASES)
 def test_each_case_has_its_tests(case):
     for test in CASES[case]:
-        file, _, name = test.partition("::")
-        assert name in known_in(file), test
+        assert is_there(test), test
 
 
 def test_every_case_of_the_submit_side_is_here():
