@@ -99,13 +99,16 @@ def _touched(house: OneHostCluster, db: sqlite3.Connection) -> dict[str, str]:
 
 
 def _settled(db: sqlite3.Connection, job_ids: tuple[int, ...]) -> bool:
-    """Every job has one run with its end and its energy, and no epilog is missing."""
+    """Every job has one run with its end and its energy, no epilog is missing, no news waits."""
     rows = db.execute(
         "SELECT job_id, COUNT(*) FROM run JOIN run_energy USING (run_id)"
         " WHERE end_ts IS NOT NULL GROUP BY job_id"
     ).fetchall()
-    open_runs = db.execute("SELECT COUNT(*) FROM node_run WHERE end_ms IS NULL").fetchone()[0]
-    return open_runs == 0 and all((job_id, 1) in map(tuple, rows) for job_id in job_ids)
+    waiting = db.execute(
+        "SELECT (SELECT COUNT(*) FROM node_run WHERE end_ms IS NULL)"
+        " + (SELECT COUNT(*) FROM unsettled)"
+    ).fetchone()[0]
+    return waiting == 0 and all((job_id, 1) in map(tuple, rows) for job_id in job_ids)
 
 
 def no_node_drained(house: OneHostCluster) -> bool:
