@@ -35,11 +35,8 @@ _OLD = (
 _Key = tuple[str, int, int]  # device, begin, end
 
 _Lock = AbstractContextManager[object] | None
-# A window is asked for by its device or by a run of its shares: its other indexes stay behind.
-_SCHEMA = (
-    "SELECT sql FROM sqlite_master WHERE type = 'table' AND tbl_name IN (?1, ?2)"
-    " OR type = 'index' AND tbl_name = ?2 AND sql IS NOT NULL ORDER BY type DESC, name"
-)
+# Windows are asked for by their device: indexes stay behind.
+_SCHEMA = "SELECT sql FROM sqlite_master WHERE type = 'table' AND tbl_name IN (?, ?) ORDER BY name"
 
 
 def archive_windows(db: Database, before_ms: int, *, lock: _Lock = None) -> int:

@@ -5,8 +5,7 @@ from __future__ import annotations
 
 import logging
 import sqlite3
-from collections.abc import Iterable, Sequence
-from functools import partial
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 from fairwatt.accounting.failslow_run import Rank, RankPace, RunPace, Window, judge_run
@@ -55,9 +54,9 @@ def judge_pace(
         return  # Its windows are gone for good: what was judged stays.
     try:
         pieces = [
-            Piece(*row)
+            piece
             for one in node_runs
-            for row in sources.rows(begin_ms, until_ms, partial(_pieces, one, until_ms))
+            for piece in _pieces(connection, one, begin_ms, until_ms, sources)
         ]
     except StoreError as error:
         # A lost month file must not stop the energy of today's runs: what was judged stays.
@@ -97,19 +96,38 @@ def _judged_until(connection: sqlite3.Connection, node_runs: Sequence[NodeRun]) 
 
 _END = "SELECT end_ms FROM node_run WHERE node = ? AND job_id = ? AND start_ms = ?"
 _LAST = "SELECT max(last_ms) FROM run_cell WHERE node = ? AND job_id = ? AND run_start_ms = ?"
+# Every share is in a cell of its device, from the begin of whose hour it is looked for.
+_REACH = (
+    "SELECT device_uuid, min(hour_ts) * 1000, max(last_ms) FROM run_cell"
+    " WHERE node = ?1 AND job_id = ?2 AND run_start_ms = ?3 AND device_uuid IN"
+    " (SELECT device_uuid FROM hold WHERE node = ?1 AND job_id = ?2 AND start_ms = ?3)"
+    " GROUP BY device_uuid"
+)
+# CROSS JOIN and `+` keep SQLite from reading the shares of all these windows for each of them.
 _PIECES = (
-    "SELECT s.device_uuid, w.t0_ms, w.t1_ms, s.idle_mj, s.active_mj, s.util_permille,"
-    " s.instance_uuid, w.clock_mhz"
-    " FROM window_share s JOIN window w USING (device_uuid, t0_ms)"
-    " WHERE s.node = ? AND s.job_id = ? AND s.run_start_ms = ? AND w.t1_ms <= ?"
-    " ORDER BY s.device_uuid, w.t0_ms, s.instance_uuid"
+    "SELECT w.device_uuid, w.t0_ms, w.t1_ms, s.idle_mj, s.active_mj, s.util_permille,"
+    " s.instance_uuid, w.clock_mhz FROM window w CROSS JOIN window_share s"
+    " ON s.device_uuid = w.device_uuid AND s.t0_ms = +w.t0_ms"
+    " AND s.node = ? AND s.job_id = ? AND s.run_start_ms = ?"
+    " WHERE w.device_uuid = ? AND w.t0_ms >= ? AND w.t0_ms < ? AND w.t1_ms <= ?"
+    " ORDER BY w.t0_ms, s.instance_uuid"
 )
 
 
 def _pieces(
-    node_run: NodeRun, until_ms: int, connection: sqlite3.Connection
-) -> Iterable[tuple[Any, ...]]:
-    return connection.execute(_PIECES, (*node_run, until_ms))
+    connection: sqlite3.Connection,
+    node_run: NodeRun,
+    begin_ms: int,
+    until_ms: int,
+    sources: WindowSources,
+) -> list[Piece]:
+    reaches = connection.execute(_REACH, node_run).fetchall()
+
+    def read(db: sqlite3.Connection) -> Iterator[tuple[Any, ...]]:
+        for reach in reaches:
+            yield from db.execute(_PIECES, (*node_run, *reach, until_ms))
+
+    return [Piece(*row) for row in sources.rows(begin_ms, until_ms, read)]
 
 
 def _write_pace(

@@ -376,6 +376,12 @@ def m014_windows_by_device(db: Database) -> None:
     db.execute("DROP INDEX window_t0")
 
 
+@migrations()
+def m015_shares_by_device(db: Database) -> None:
+    """A run's shares are found by its devices and time: their index by run cost each window."""
+    db.execute("DROP INDEX window_share_run")
+
+
 def _execute_all(db: Database, *statements: str) -> None:
     for statement in statements:
         db.execute(statement)

@@ -26,6 +26,7 @@ from fairwatt.accounting.verify_fault import Findings, Span
 from fairwatt.accounting.verify_hours import check_hours, check_totals
 from fairwatt.accounting.verify_rollups import check_rollups
 from fairwatt.accounting.verify_runs import check_runs
+from fairwatt.accounting.verify_shares import Reaches, check_reach
 from fairwatt.accounting.verify_windows import (
     Balance,
     check_windows,
@@ -102,9 +103,9 @@ def verify(
     began, found = time.monotonic(), Findings()
     with closing(open_reader(path)) as store, _snapshot(store), WindowSources(store) as sources:
         kinds = _kinds(store)
-        days = Days(zone, span, Owners(store))
+        days, reaches = Days(zone, span, Owners(store)), Reaches(store)
         balances = [
-            _balanced(store, sources, device, kinds, span, days, found)
+            _balanced(store, sources, device, kinds, span, days, reaches, found)
             for device in devices_of(sources, span)
         ]
         gone = _dropped(sources, days, zone, found)
@@ -114,7 +115,7 @@ def verify(
         if span[2:] == (0, LAST_MS) and not sources.are_dropped(*span[2:]):
             check_totals(store, balances, found)
         host = {device: kind for device, kind in kinds.items() if kind != "gpu"}
-        runs = check_runs(store, sources, zone, span, host, found)
+        runs = check_runs(store, sources, zone, span, host, reaches, found)
         wanted = [day for day in _days_of(store, days, span) if day not in skipped]
         grid = _grid(store, carbon_zone, found)
         now_ts = rolled_until(store) or int(time.time())
@@ -158,12 +159,14 @@ def _balanced(
     kinds: Mapping[str, str],
     span: Span,
     days: Days,
+    reaches: Reaches,
     found: Findings,
 ) -> Balance:
     balance = Balance(device, kinds.get(device, "gpu"))
     windows = read_windows(sources, device, span)
     for window in check_windows(store, balance, windows, span, found):
         days.add(device, balance.kind, window)
+        check_reach(reaches, device, window, found)
     return balance
 
 

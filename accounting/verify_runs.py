@@ -16,6 +16,7 @@ from fairwatt.accounting.run_rows import SEED_BIT
 from fairwatt.accounting.settle import EDGE_S
 from fairwatt.accounting.verify_days import hours_of, portion
 from fairwatt.accounting.verify_fault import Fault, Findings, Span
+from fairwatt.accounting.verify_shares import Reaches, shares_of
 from fairwatt.accounting.windows import WindowSources
 
 __all__ = ["check_runs"]
@@ -45,11 +46,6 @@ _WAITING = (
     "SELECT DISTINCT r.run_id FROM unsettled JOIN node_run r USING (node, job_id, start_ms)"
     " WHERE r.run_id IS NOT NULL"
 )
-_SHARES = (
-    "SELECT s.device_uuid, w.t0_ms, w.t1_ms, s.instance_uuid, s.idle_mj, s.active_mj"
-    " FROM window_share s JOIN window w USING (device_uuid, t0_ms)"
-    " WHERE s.node = ? AND s.job_id = ? AND s.run_start_ms = ?"
-)
 _CELLS = (
     "SELECT device_uuid, hour_ts, sum(idle_mj), sum(active_mj) FROM run_cell"
     " WHERE node = ? AND job_id = ? AND run_start_ms = ? GROUP BY device_uuid, hour_ts"
@@ -77,6 +73,7 @@ def check_runs(
     zone: ZoneInfo,
     span: Span,
     kinds: Mapping[str, str],
+    reaches: Reaches,
     found: Findings,
 ) -> int:
     """Compare run_cell, run_energy, run_hour and run_host_hour of all runs in the span.
@@ -87,13 +84,14 @@ def check_runs(
         zone: in which hours begin.
         span: runs that ended in it or later and were submitted before its end are verified.
         kinds: each host part's kind by device; others are GPUs.
+        reaches: where the runs' shares are looked for.
         found: what differs is added here.
 
     Returns:
         How many runs were verified.
     """
     waiting = {run_id for (run_id,) in store.execute(_WAITING)}
-    checker = _Checker(store, sources, zone, kinds, found)
+    checker = _Checker(store, sources, zone, kinds, reaches, found)
     done = skipped = 0
     for batch in _batches(store, span):
         wanted = {run_id: seeded for run_id, seeded in batch if run_id not in waiting}
@@ -122,6 +120,7 @@ class _Checker:
         sources: WindowSources,
         zone: ZoneInfo,
         kinds: Mapping[str, str],
+        reaches: Reaches,
         found: Findings,
     ) -> None:
         self.dropped = 0
@@ -129,6 +128,7 @@ class _Checker:
         self._sources = sources
         self._zone = zone
         self._kinds = kinds
+        self._reaches = reaches
         self._found = found
 
     def check(self, runs: Mapping[int, int]) -> int:
@@ -167,8 +167,9 @@ class _Checker:
     def _add(self, one: _OnNode, expected: _Expected) -> None:
         """Add a run's windows on one node, and compare them with its cells."""
         cells: _Sums = {}
+        reaches = self._reaches.of(*one.node_run)
         shares = self._sources.rows(
-            *_span_of(one), lambda db: db.execute(_SHARES, one.node_run).fetchall()
+            *_span_of(one), lambda db: shares_of(db, one.node_run, reaches)
         )
         self._found.rows += len(shares)
         for device, t0_ms, t1_ms, _, idle_mj, active_mj in shares:

@@ -15,6 +15,7 @@ from typing import Any
 import pytest
 from sqlite_utils import Database
 
+from fairwatt.accounting import failslow_store, verify_shares
 from fairwatt.accounting.integrity import check_store
 from fairwatt.accounting.migrations import migrations
 from fairwatt.accounting.store import open_reader, open_store
@@ -236,6 +237,27 @@ def test_totals_are_those_of_then(tmp_path, name):
         ).fetchall()
         assert factors == [(380_001, 1, 2), (380_002, 2, None)]
         assert db.execute("SELECT pue_milli FROM dated_pue").fetchall() == [(1300,)]
+
+
+@pytest.mark.parametrize("name", [NAMES[-2], NAMES[-1]])
+def test_shares_are_read_by_device_and_time_and_no_index_by_run_is_left(tmp_path, name):
+    """A run's shares, of the store or a month file: never all shares of its windows at once."""
+    path = tmp_path / "a.db"
+    make(path, name)
+    open_store(path).close()
+    with closing(open_reader(path)) as db:
+        indexes = db.execute(
+            "SELECT name FROM sqlite_master WHERE type = 'index' AND tbl_name = 'window_share'"
+            " AND sql IS NOT NULL"
+        ).fetchall()
+        assert indexes == []
+        for sql in (verify_shares._SHARES, failslow_store._PIECES):
+            plan = db.execute(f"EXPLAIN QUERY PLAN {sql}", (None,) * sql.count("?")).fetchall()
+            assert [row[3].rstrip("=?)").split(" (") for row in plan[:2]] == [
+                ["SEARCH w USING PRIMARY KEY", "device_uuid=? AND t0_ms>? AND t0_ms<"],
+                ["SEARCH s USING PRIMARY KEY",
+                 "device_uuid=? AND t0_ms=? AND node=? AND job_id=? AND run_start_ms"],
+            ]  # fmt: skip
 
 
 _KILLED = """

@@ -241,6 +241,65 @@ def test_energy_moved_between_two_devices_or_hours_is_found(path):
     ]  # fmt: skip
 
 
+@pytest.mark.parametrize(
+    ("job_id", "what"),
+    [(8, "a run that holds another board"), (99, "a run that no table knows")],
+)
+def test_a_planted_share_that_no_run_would_look_for_is_found(path, job_id, what):
+    """On GPU-a, of whose idle 7 mJ nobody's part is now 2: the window balances, no cell has it."""
+    change(
+        path,
+        "UPDATE window SET unallocated_idle_mj = 2"
+        f" WHERE t0_ms = {MS} AND device_uuid = 'GPU-a' AND unallocated_idle_mj = 7",
+        "INSERT INTO window_share (device_uuid, t0_ms, node, job_id, run_start_ms, instance_uuid,"
+        f" idle_mj, active_mj) VALUES ('GPU-a', {MS}, 'gpu01', {job_id}, {MS}, '', 5, 0)",
+    )
+    named = [f for f in checked(path).findings.faults if f.what.startswith("share of job")]
+    assert [(f.subject, f.found) for f in named] == [("GPU-a", 5)], what
+    assert str(MS) in named[0].where
+
+
+@pytest.mark.parametrize("part", ["GPU-a", "gpu01/cpu0"])
+def test_cells_that_are_gone_are_found_and_told_by_hour(path, part):
+    """The run's shares are looked for on what it held and on its node, cells or not."""
+    db = sqlite3.connect(path)
+    assert db.execute(
+        "DELETE FROM run_cell WHERE job_id = 7 AND device_uuid = ?", (part,)
+    ).rowcount
+    db.commit()
+    db.close()
+    faults = [f for f in checked(path).findings.faults if f.where.startswith("run_cell of gpu01")]
+    told = sum(f.expected for f in faults if part in f.where and f.found is None)
+    assert told == {"GPU-a": 100 + 201 + 40 + 60, "gpu01/cpu0": 30 + 40}[part]
+
+
+def test_windows_before_and_after_a_run_s_own_time_are_looked_for(path):
+    """The agent was away at the prolog, and a late window came hours after the epilog."""
+    db, node = new_store(path.parent), Node()
+    node.seq = 50
+    begin = MS + 7_200_000 + HOUR_MS
+    ingest(db, [
+        node.start(7, begin + 60_000, whole("GPU-b")),
+        node.window("GPU-b", begin, begin + 90_000, share(7, begin + 60_000, 5, 6)),
+        node.end(7, begin + 60_000, begin + 80_000),
+        node.window("GPU-b", begin + 90_000, begin + 5 * HOUR_MS, share(7, begin + 60_000, 1, 2)),
+    ], zone=BERLIN)  # fmt: skip
+    with transaction(db) as connection:
+        upsert_runs(connection, [sacct_run(
+            JobIDRaw="7", JobID="7", Restarts="1", Submit=str(begin // 1000), User="ada",
+            Eligible=str(begin // 1000), Start=str(begin // 1000 + 60),
+            End=str(begin // 1000 + 80))],
+            load_catalogue(), BERLIN, DAY[1])  # fmt: skip
+    settle(db, "campus", BERLIN)
+    rollup(db, "campus", BERLIN, "DEU", DAY[1] + 86_400)
+    db.close()
+    done = checked(path)
+    assert done.findings.faults == []
+    assert (done.runs, done.owners["gpu"].unjoined_mj) == (3, 0)
+    change(path, f"UPDATE window_share SET active_mj = 3 WHERE t0_ms = {begin + 90_000}")
+    assert "run_energy" in {f.where.split()[0] for f in checked(path).findings.faults}
+
+
 @pytest.mark.parametrize("lost", ["run_energy WHERE run_id = 2", "usage_daily WHERE user = 'ben'",
                                   "usage_monthly WHERE user = 'ada'",
                                   "unallocated_daily WHERE day = '2024-10-28'"])  # fmt: skip
