@@ -9,6 +9,7 @@ import os
 import select
 import signal
 import socket
+import time
 from collections.abc import Callable
 from pathlib import Path
 
@@ -21,19 +22,26 @@ _log = logging.getLogger(__name__)
 MAX_LINE_BYTES = 1 << 20
 MAX_CLIENTS = 64
 CHUNK_BYTES = 1 << 16
+REPORTS_BYTES = 2048
+"""So much is read of reports at a time: about twenty lines, a fifth of a millisecond."""
+REPORTS_S = 0.05
+"""How long reports gather; the kernel holds about 200 of a client's."""
+LAST_CHUNKS = 8
+"""More than the kernel holds of a client's reports at the end."""
 MODE_UMASK = 0o117  # the socket is made 0660
 
 
 class LineServer:
     """Listens from construction; `run` serves until `stop`.
 
-    Between a request and its answer stand three system calls: epoll, recv, send.
+    Between a request and its answer stand three system calls: epoll, recv, send. A client whose
+    lines get no answer only reports: after the first of a number of lines it is read REPORTS_S
+    later, so that a line a job wakes nobody for each.
 
     Args:
         path: the socket; a stale one is replaced.
         answer: a line without its end to the answer with its end; None hangs up, b"": none is
             sent.
-        last_words: takes the lines that come on a connection after `part`.
 
     Raises:
         PolicyError: another server answers there, or the socket cannot be made.
@@ -43,11 +51,9 @@ class LineServer:
         self,
         path: Path,
         answer: Callable[[bytes], bytes | None],
-        last_words: Callable[[bytes], None] = lambda _line: None,
     ) -> None:
         self.path = path
         self._answer = answer
-        self._last_words = last_words
         self._tasks: list[Callable[[], None]] = []
         self._stopping = False
         self._listener = _listening(path)
@@ -57,6 +63,9 @@ class LineServer:
         self._begun: dict[int, bytes] = {}  # lines whose end has not come yet
         self._answered: set[socket.socket] = set()
         self._parting: set[socket.socket] = set()
+        self._reporters: set[int] = set()
+        self._gathering: set[int] = set()  # those of them that epoll does not watch now
+        self._gathered_at = 0.0
         self._wake_in, self._wake_out = socket.socketpair()
         for end in (self._wake_in, self._wake_out, self._listener):
             end.setblocking(False)
@@ -85,7 +94,7 @@ class LineServer:
         """Serve until `stop`, in any thread; signals do not wake it up."""
         poll, clients, listener = self._epoll.poll, self._clients, self._listener.fileno()
         while not self._stopping:
-            for ready, _ in poll():
+            for ready, _ in poll(self._rest_s()):
                 client = clients.get(ready)
                 if client is not None:
                     self._read(ready, client)
@@ -93,12 +102,15 @@ class LineServer:
                     self._accept()
                 else:
                     self._woken()
+            if self._gathering:
+                self._read_reports()
             while self._tasks:
                 self._tasks.pop(0)()
 
     def part(self) -> None:
-        """End the connections that brought an answer; what clients have sent there is still read.
+        """End the connections that brought an answer; what comes there from now on is not heard.
 
+        A client that asks again in that moment sees the end, not a broken connection.
         Call it between two requests. A client that does not hang up then is dropped next time. One
         that waits for its first answer has nothing to forget and gets it.
         """
@@ -116,7 +128,12 @@ class LineServer:
                 self._parting.add(client)
 
     def close(self) -> None:
-        """Close all connections and remove the socket, unless another server put its own there."""
+        """Close all connections and remove the socket, unless another server put its own there.
+
+        What clients have reported so far is taken first.
+        """
+        for number in list(self._reporters):
+            self._read_last(number)
         for number in list(self._clients):
             self._drop(number)
         with contextlib.suppress(OSError):
@@ -144,11 +161,53 @@ class LineServer:
             self._clients[client.fileno()] = client
             self._epoll.register(client, select.EPOLLIN)
 
-    def _read(self, number: int, client: socket.socket) -> None:
-        try:
-            chunk = client.recv(CHUNK_BYTES)
-        except BlockingIOError:
+    # -- reports ---------------------------------------------------------------------------------
+
+    def _rest_s(self) -> float | None:
+        if not self._gathering:
+            return None
+        return max(0.0, self._gathered_at - time.monotonic())
+
+    def _gather(self, number: int) -> None:
+        """Do not look at a client that reports before some time has passed, unless it hangs up."""
+        if number in self._gathering:
             return
+        if not self._gathering:
+            self._gathered_at = time.monotonic() + REPORTS_S
+        self._reporters.add(number)
+        self._gathering.add(number)
+        self._epoll.modify(number, 0)
+
+    def _read_reports(self) -> None:
+        """Once the time has passed take a piece of each client's reports, requests in between."""
+        now = time.monotonic()
+        if now < self._gathered_at:
+            return
+        if not any([self._read_report(number) for number in list(self._gathering)]):
+            self._gathered_at = now + REPORTS_S
+
+    def _read_report(self, number: int) -> bool:
+        """Whether there is more; a client that has nothing is watched again."""
+        size = self._read(number, self._clients[number], REPORTS_BYTES)
+        if size is None:
+            self._gathering.discard(number)
+            self._epoll.modify(number, select.EPOLLIN)
+        return size == REPORTS_BYTES
+
+    def _read_last(self, number: int) -> None:
+        for _ in range(LAST_CHUNKS):
+            client = self._clients.get(number)
+            if client is None or self._read(number, client) is None:
+                return
+
+    # -- lines -----------------------------------------------------------------------------------
+
+    def _read(self, number: int, client: socket.socket, size: int = CHUNK_BYTES) -> int | None:
+        """Read once and reply; return the bytes read, None: nothing was there."""
+        try:
+            chunk = client.recv(size)
+        except BlockingIOError:
+            return None
         except OSError:
             chunk = b""
         if number not in self._begun and chunk.find(b"\n") == len(chunk) - 1 and chunk:
@@ -156,6 +215,7 @@ class LineServer:
                 self._drop(number)
         elif not chunk or not self._read_on(number, client, chunk):
             self._drop(number)
+        return len(chunk)
 
     def _read_on(self, number: int, client: socket.socket, chunk: bytes) -> bool:
         """Take a piece of a line, or several lines; False when the client must go."""
@@ -170,10 +230,11 @@ class LineServer:
     def _reply(self, client: socket.socket, line: bytes) -> bool:
         """Answer one line; False when the client must go. A client that does not read goes too."""
         if client in self._parting:
-            self._last_words(line)
             return True
         answer = self._answer(line)
         if not answer:
+            if answer is not None and client not in self._answered:
+                self._gather(client.fileno())
             return answer is not None
         self._answered.add(client)
         try:
@@ -186,6 +247,8 @@ class LineServer:
         self._answered.discard(client)
         self._parting.discard(client)
         self._begun.pop(number, None)
+        self._reporters.discard(number)
+        self._gathering.discard(number)
         self._epoll.unregister(client)
         client.close()
 

@@ -133,14 +133,8 @@ class PolicyDaemon:
         """Notice new facts; call it between two requests."""
         self._policy()
 
-    def note(self, line: bytes) -> None:
-        """Take what a line reports, if it does, and answer nothing."""
-        query = _query(line, b"")
-        if query is not None and query.verb == "reused":
-            self._note_reuse(query, time.perf_counter_ns())
-
     def answer(self, line: bytes) -> bytes | None:
-        """Answer one line; None closes the connection (it was no request of ours)."""
+        """Answer one line, b"": not at all; None closes the connection (no request of ours)."""
         start_ns = time.perf_counter_ns()
         policy = self._policy()
         # Answers without usable facts tell how old these are: never kept.

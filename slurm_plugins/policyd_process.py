@@ -63,7 +63,7 @@ def serve(config: Config, path: Path | None = None) -> None:
     refresher.start()
     refresher.wait_first(FIRST_FACTS_S)
     _report_failing_rules(settings, refresher.snapshot.site)
-    server = LineServer(path or Path(config["policyd.socket"]), daemon.answer, daemon.note)
+    server = LineServer(path or Path(config["policyd.socket"]), daemon.answer)
     daemon.outdate = lambda: server.call_soon(server.part)
     refresher.on_change = lambda: server.call_soon(daemon.look)
     _on_signals(server, Reloader(daemon, server.call_soon))

@@ -262,6 +262,7 @@ local new_stream = has_unix and (type(unix) == "table" and (unix.stream or unix.
 
 local PAUSED = "policyd does not answer"
 local connection = nil
+local reports = nil -- a second one, for lines that want no answer: see tell_policyd
 local breaker = { open_until = 0, opened_at = 0, pause_s = 0 }
 local unapplied = 0
 local serial = 0
@@ -284,9 +285,14 @@ local function put_kept(key, entry)
   kept[key] = entry
 end
 
+local function close(stream)
+  if stream then pcall(stream.close, stream) end
+end
+
 local function hang_up()
-  if connection then pcall(connection.close, connection) end
-  connection = nil
+  close(connection)
+  close(reports)
+  connection, reports = nil, nil
   forget()
 end
 
@@ -351,18 +357,41 @@ local function exchange(line)
   return answer
 end
 
--- Tell policyd of a job without waiting; false: that could not be done now. Where there is anything
--- to read, policyd has ended the connection or is out of step.
-local function tell_policyd(line)
-  local stream = connection
-  if not stream then return false end
+-- Where there is anything to read, policyd has ended the connection or is out of step.
+local function is_in_step(stream)
   stream:settimeout(0) -- of each single wait, so that none is begun
   local text, why, part = stream:receive("*l")
-  local good = text == nil and why == "timeout" and (part == nil or part == "")
-    and stream:send(line) == #line
   stream:settimeout(nil)
-  if not good then hang_up() end
-  return good
+  return text == nil and why == "timeout" and (part == nil or part == "")
+end
+
+local function dial_reports()
+  reports = new_stream()
+  if not reports then return false end
+  reports:settimeout(0)
+  if reports:connect(settings.socket) then return true end
+  close(reports)
+  reports = nil
+  return false
+end
+
+-- Tell policyd of a job without waiting; false: that could not be done now. The line goes over a
+-- connection of its own, where policyd looks a few times a second: woken for each, it would take
+-- the core away from slurmctld, which holds its locks now.
+local function tell_policyd(line)
+  if not connection then return false end
+  if not is_in_step(connection) then
+    hang_up()
+    return false
+  end
+  if not (reports or dial_reports()) then return false end
+  local last, _, sent = reports:send(line)
+  if last == #line then return true end
+  if sent ~= 0 then -- dead, or a part of a line is out
+    close(reports)
+    reports = nil
+  end
+  return false
 end
 
 ----------------------------------------------------------------------------------------- request

@@ -95,7 +95,8 @@ class Wire:
     """The far end of socket.unix, with a clock of its own and faults to inject.
 
     `fault`: None, "absent", "hung", "dead" (closed after send), "backlog" (fails at send),
-    "half"; or `raw`, text to answer instead of what `answer` says.
+    "half", "full" (takes no line that wants no answer), "cut" (takes a part of it); or `raw`, text
+    to answer instead of what `answer` says. `connects` counts connections for questions.
     """
 
     answer: Callable[[str], str | None] = lambda _line: None
@@ -105,48 +106,78 @@ class Wire:
     step: float = 0.00001
     connects: int = 0
     lines: list[str] = field(default_factory=list)
-    alive: int = 0
     waited: list[float] = field(default_factory=list)
-    line: str = ""
-    asked: bool = False
     epoch: int = 0
+    most_streams: int = 1000
+    streams: list[_Stream] = field(default_factory=list)
 
     def gettime(self) -> float:
         self.now += self.step
         return self.now
 
-    def connect(self, _path: str, _timeout: float) -> tuple[Any, ...]:
-        self.connects += 1
-        if self.fault == "absent":
+    def open(self) -> int:
+        """A new stream's number."""
+        self.streams.append(_Stream())
+        return len(self.streams) - 1
+
+    def connect(self, number: int, _path: str, timeout: float) -> tuple[Any, ...]:
+        self.connects += timeout != 0
+        if self.fault == "absent" or len(self.streams) > self.most_streams:
             return None, "connection refused"
-        self.alive, self.asked = self.epoch, False
+        self.streams[number].epoch = self.epoch
         return 1, None
+
+    def close(self, number: int) -> None:
+        self.streams[number].epoch = None
 
     def restart(self) -> None:
         """policyd comes back: connections of before are dead."""
         self.epoch += 1
 
-    def send(self, line: str, _timeout: float) -> tuple[Any, ...]:
-        if self.alive != self.epoch or self.fault in ("dead", "backlog"):
-            return None, "closed"
-        self.line = line
+    def send(self, number: int, line: str, timeout: float) -> tuple[Any, ...]:
+        stream = self.streams[number]
+        if stream.epoch != self.epoch or self.fault in ("dead", "backlog"):
+            return None, "closed", 0
+        if '"verb":"reused"' in line:
+            return self._take_report(stream, line, timeout)
+        assert not stream.reports, "a question where nobody listens"
+        stream.line = line
         self.lines.append(line)
-        self.asked = '"verb":"reused"' not in line
         return len(line), None
 
-    def receive(self, timeout: float) -> tuple[Any, ...]:
-        if not self.asked:
+    def _take_report(self, stream: _Stream, line: str, timeout: float) -> tuple[Any, ...]:
+        assert timeout == 0, "the hook waits though it asks nothing"
+        stream.reports = True
+        if self.fault == "full":
+            return None, "timeout", 0
+        if self.fault == "cut":
+            return None, "timeout", 5
+        self.lines.append(line)
+        return len(line), None
+
+    def receive(self, number: int, timeout: float) -> tuple[Any, ...]:
+        stream = self.streams[number]
+        line, stream.line = stream.line, ""
+        if not line:
             assert timeout == 0, "the hook waits for what it did not ask"
-            return None, "closed" if self.alive != self.epoch else "timeout", ""
-        self.asked = False
+            return None, "timeout" if stream.epoch == self.epoch else "closed", ""
         if self.fault == "hung":
             self.now += timeout
             self.waited.append(timeout)
             return None, "timeout"
         if self.fault == "half":
             return None, "closed"
-        text = self.raw if self.raw is not None else self.answer(self.line)
+        text = self.raw if self.raw is not None else self.answer(line)
         return (None, "closed") if text is None else (text.rstrip("\n"), None)
+
+
+@dataclass
+class _Stream:
+    """One connection: of which policyd, the question on its way, whether it only reports."""
+
+    epoch: int | None = None
+    line: str = ""
+    reports: bool = False
 
 
 @dataclass
@@ -166,13 +197,13 @@ local py = ...
 package.preload["socket"] = function() return { gettime = py.gettime } end
 package.preload["socket.unix"] = function()
   return { stream = function()
-    local limit = 0
+    local limit, n = 0, py.open()
     local s = {}
     function s:settimeout(t, mode) limit = t or -1 end
-    function s:connect(path) return py.connect(path, limit) end
-    function s:send(line) return py.send(line, limit) end
-    function s:receive(pattern) assert(pattern == "*l") return py.receive(limit) end
-    function s:close() end
+    function s:connect(path) return py.connect(n, path, limit) end
+    function s:send(line) return py.send(n, line, limit) end
+    function s:receive(pattern) assert(pattern == "*l") return py.receive(n, limit) end
+    function s:close() py.close(n) end
     return s
   end }
 end
@@ -282,7 +313,9 @@ class Hook:
     def _python(self, wire: Wire) -> Any:
         table = {
             "gettime": wire.gettime,
+            "open": wire.open,
             "connect": wire.connect,
+            "close": wire.close,
             "send": wire.send,
             "receive": wire.receive,
             "log": lambda text: self.logged.append(text),

@@ -48,7 +48,11 @@ def reused(lab: OneHostCluster, *users: str) -> list[int]:
     """Submit one job a user; return how many answers the hook has given again after each."""
     counts = []
     for user in users:
+        before = told(lab)["judged"]
         assert "FW301" in submit(lab, user).stderr
+        await_value(
+            lambda before=before: told(lab)["judged"] > before, what="the report", timeout_s=5
+        )
         counts.append(told(lab)["reused"])
     return counts
 

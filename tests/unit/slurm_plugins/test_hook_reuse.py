@@ -118,9 +118,46 @@ def test_a_policyd_that_is_gone_means_the_fail_mode_not_an_old_answer(submit, fa
     assert out.said[0].startswith(NOT_APPLIED)
 
 
-def test_a_full_socket_means_asking(submit, far):
+def open_reports(far) -> int:
+    """How many connections for reports are open."""
+    return sum(stream.reports and stream.epoch is not None for stream in far.streams)
+
+
+@pytest.mark.parametrize("fault", ["full", "cut"])
+def test_a_report_that_is_not_taken_whole_means_asking(submit, far, fault):
     submit(NEED)
-    far.fault = "backlog"  # it takes no line any more
+    far.fault = fault
+    assert submit(NEED).fields["tres_per_node"] == "gres:gpu:a100_3g.20gb:1"
+    assert verbs(far) == ["submit", "submit"]
+    assert far.connects == 1
+    assert open_reports(far) == (fault == "full")  # behind a part of a line nothing may follow
+    far.fault = None
+    submit(NEED)
+    assert verbs(far) == ["submit", "submit", "reused"]
+    assert open_reports(far) == 1
+
+
+def test_reports_go_over_one_connection_of_their_own(submit, far):
+    for _ in range(4):
+        submit(NEED)
+    assert [stream.reports for stream in far.streams] == [False, True]
+    far.restart()
+    submit(NEED)
+    assert open_reports(far) == 0
+
+
+def test_a_policyd_that_takes_no_further_connection_is_asked(submit, far):
+    submit(NEED)
+    far.most_streams = 1
+    submit(NEED)
+    submit(NEED)
+    assert verbs(far) == ["submit"] * 3
+    assert far.connects == 1
+
+
+def test_a_daemon_that_takes_no_line_means_the_fail_mode(submit, far):
+    submit(NEED)
+    far.fault = "backlog"
     out = submit(NEED)
     assert out.said[0].startswith(NOT_APPLIED)
     assert verbs(far) == ["submit"]

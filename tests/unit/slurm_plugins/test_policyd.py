@@ -16,7 +16,7 @@ import pytest
 
 from fairwatt.core import config as config_module
 from fairwatt.core.errors import CommandError, PolicyError
-from fairwatt.slurm_plugins import policy_file, rulebook
+from fairwatt.slurm_plugins import lineserver, policy_file, rulebook
 from fairwatt.slurm_plugins.lineserver import MAX_LINE_BYTES, LineServer
 from fairwatt.slurm_plugins.outcome import Outcome
 from fairwatt.slurm_plugins.policyd import PolicyDaemon, read_settings
@@ -93,9 +93,9 @@ class TestLineServer:
                 if client.recv(1) == b"":
                     raise OSError("closed")
 
-    def test_at_parting_clients_see_the_end_and_what_they_had_sent_is_still_read(self, tmp_path):
-        words = []
-        server = LineServer(tmp_path / "s", lambda line: line + b"\n", words.append)
+    def test_at_parting_clients_see_the_end_and_are_not_heard_any_more(self, tmp_path):
+        heard = []
+        server = LineServer(tmp_path / "s", lambda line: heard.append(line) or line + b"\n")
         thread = threading.Thread(target=server.serve)
         with socket.socket(socket.AF_UNIX) as old, socket.socket(socket.AF_UNIX) as new:
             for client in (old, new):
@@ -114,7 +114,7 @@ class TestLineServer:
         server.stop()
         thread.join()
         server.close()
-        assert words == [b"2"]
+        assert heard == [b"1", b"3"]
 
     def test_a_client_that_waits_for_its_first_answer_gets_it(self, tmp_path):
         server = LineServer(tmp_path / "s", lambda line: line + b"\n")
@@ -164,6 +164,113 @@ class TestLineServer:
     def test_a_folder_that_is_missing_is_named(self, tmp_path):
         with pytest.raises(PolicyError, match="create its folder"):
             LineServer(tmp_path / "no" / "s", lambda line: line)
+
+
+class TestReports:
+    """Clients whose lines get no answer are not looked at for each."""
+
+    @pytest.fixture
+    def heard(self):
+        return []
+
+    @pytest.fixture
+    def server(self, tmp_path, heard, monkeypatch):
+        """A server whose time for gathering the test makes pass; it answers what ends with `?`."""
+        made = LineServer(
+            tmp_path / "s", lambda line: heard.append(line) or line * line.endswith(b"?")
+        )
+        monkeypatch.setattr(lineserver, "REPORTS_S", 3600.0)
+        yield made
+        made.close()
+
+    @pytest.fixture
+    def client(self, server):
+        with socket.socket(socket.AF_UNIX) as made:
+            made.settimeout(5)
+            made.connect(str(server.path))
+            server._accept()
+            yield made
+
+    def turn(self, server) -> None:
+        """What `serve` does once, without waiting."""
+        for number, _ in server._epoll.poll(0):
+            server._read(number, server._clients[number])
+        if server._gathering:
+            server._read_reports()
+
+    def pass_time(self, server) -> None:
+        server._gathered_at = 0.0
+
+    def test_after_the_first_they_gather_and_are_read_together(self, server, client, heard):
+        for line in (b"1\n", b"2\n", b"3\n"):
+            client.sendall(line)
+            self.turn(server)
+        assert heard == [b"1"]
+        assert 0 < server._rest_s() <= 3600
+        self.pass_time(server)
+        self.turn(server)
+        assert heard == [b"1", b"2", b"3"]
+
+    def test_when_none_came_the_next_is_seen_at_once_again(self, server, client, heard):
+        client.sendall(b"1\n")
+        self.turn(server)
+        self.pass_time(server)
+        self.turn(server)
+        assert server._rest_s() is None
+        client.sendall(b"2\n")
+        self.turn(server)
+        assert heard == [b"1", b"2"]
+
+    def test_many_are_read_in_pieces_with_requests_in_between(self, server, client, heard):
+        client.sendall(b"0\n")
+        self.turn(server)
+        lines = [b"%03d" % n for n in range(1000)]
+        client.sendall(b"".join(line + b"\n" for line in lines))
+        self.pass_time(server)
+        self.turn(server)
+        assert heard[1:] == lines[:512]  # REPORTS_BYTES, four a line
+        assert server._rest_s() == 0.0
+        self.turn(server)
+        self.turn(server)
+        assert heard[1:] == lines
+
+    def test_one_that_asks_is_never_kept_waiting(self, server, client, heard):
+        for line in (b"1?\n", b"2\n", b"3?\n"):
+            client.sendall(line)
+            self.turn(server)
+        assert heard == [b"1?", b"2", b"3?"]
+        assert not server._gathering
+
+    @pytest.mark.parametrize("gathering", [True, False])
+    def test_at_the_end_what_was_reported_is_taken(self, server, client, heard, gathering):
+        client.sendall(b"1\n")
+        self.turn(server)
+        if not gathering:
+            self.pass_time(server)
+            self.turn(server)
+        client.sendall(b"2\n3\n")
+        server.close()
+        assert heard == [b"1", b"2", b"3"]
+
+    def test_one_that_hangs_up_is_read_to_its_end_and_let_go(self, server, client, heard):
+        client.sendall(b"1\n")
+        self.turn(server)
+        client.sendall(b"2\n")
+        client.close()
+        for _ in range(2):
+            self.turn(server)
+        assert heard == [b"1", b"2"]
+        assert not server._clients
+        assert not server._gathering
+
+    def test_parting_leaves_them(self, server, client, heard):
+        client.sendall(b"1\n")
+        self.turn(server)
+        server.part()
+        client.sendall(b"2\n")
+        self.pass_time(server)
+        self.turn(server)
+        assert heard == [b"1", b"2"]
 
 
 class TestRefresher:
@@ -409,7 +516,7 @@ class TestReuse:
         daemon.use(dataclasses.replace(settings(), reuse_s=30))
         daemon.answer(request("2", 5))
         line = compact({"v": 1, "id": "3", "verb": "reused", "ref": 1, "job": {"user_id": 5}})
-        daemon.note(line)
+        daemon.answer(line)
         assert [each[0] for each in journal.offered] == ["1", "2", "3"]
 
     @pytest.mark.parametrize(
@@ -423,11 +530,6 @@ class TestReuse:
         assert not daemon.answer(compact(query | changes))
         assert len(journal.offered) == 1
         assert len(caplog.records) == 1
-
-    def test_on_a_parting_connection_nothing_else_counts(self, daemon, journal):
-        daemon.note(request("1", 5))
-        daemon.note(b"x")
-        assert journal.offered == []
 
     def test_another_policy_and_other_facts_end_the_connections(self, daemon):
         ends = []
