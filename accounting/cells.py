@@ -32,6 +32,7 @@ CELL_TABLES = (
         window_ms INTEGER NOT NULL, last_ms INTEGER NOT NULL,
         PRIMARY KEY (node, job_id, run_start_ms, device_uuid, hour_ts, method, flags)
     ) STRICT, WITHOUT ROWID""",
+    # Since migration 16 with row ids, as moved_hour: a node's devices beside each other.
     """CREATE TABLE device_hour (
         hour_ts INTEGER NOT NULL, device_uuid TEXT NOT NULL,
         measured_mj INTEGER NOT NULL, idle_mj INTEGER NOT NULL, active_mj INTEGER NOT NULL,

@@ -14,6 +14,7 @@ from sqlite_utils import Database, Migrations
 from fairwatt.accounting.cells import CELL_TABLES, fill_cells
 from fairwatt.accounting.migration_carbon import carbon_versions
 from fairwatt.accounting.migration_compact_runs import compact_runs
+from fairwatt.accounting.migration_hours import hours_by_node
 from fairwatt.accounting.migration_waste import waste_tables
 
 __all__ = ["migrations"]
@@ -380,6 +381,12 @@ def m014_windows_by_device(db: Database) -> None:
 def m015_shares_by_device(db: Database) -> None:
     """A run's shares are found by its devices and time: their index by run cost each window."""
     db.execute("DROP INDEX window_share_run")
+
+
+@migrations()
+def m016_hours_by_node(db: Database) -> None:
+    """Sums of devices by hour lie by node, as they come, not by UUID."""
+    hours_by_node(db)
 
 
 def _execute_all(db: Database, *statements: str) -> None:

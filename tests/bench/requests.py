@@ -84,11 +84,12 @@ def jobs(count: int, *, needs: bool, seed: int = 4) -> list[BenchJob]:
 
 def wire_line(job: BenchJob, serial: int) -> bytes:
     """The job as the hook sends it on Slurm 22.05, but for fields that nobody set."""
-    fields: dict[str, str | int] = {"user_id": job.uid, "tres_per_node": job.tres}
+    fields: dict[str, str | int] = {"user_id": job.uid, "time_limit": job.limit_min}
+    fields["tres_per_node"] = job.tres
     if job.partition:
         fields["partition"] = job.partition
     fields |= {"std_in": "/dev/null", "cpus_per_task": job.cpus}
-    fields |= {"min_cpus": 1, "time_limit": job.limit_min, "has_script": 1}
+    fields |= {"min_cpus": 1, "has_script": 1}
     query = {
         "v": 1,
         "id": f"1764518400000000-{serial}",

@@ -260,6 +260,32 @@ def test_shares_are_read_by_device_and_time_and_no_index_by_run_is_left(tmp_path
             ]  # fmt: skip
 
 
+def test_hours_of_a_node_s_devices_lie_beside_each_other(tmp_path):
+    """Row ids by hour, node, device; the 4 mJ that nobody had of GPU-a moved to its holder."""
+    path = tmp_path / "a.db"
+    make(path, "m015_shares_by_device")
+    with closing(sqlite3.connect(path)) as connection:
+        for uuid, node in (("GPU-b", "gpu02"), ("GPU-c", "gpu01"), ("GPU-x", None)):
+            if node:
+                connection.execute(
+                    "INSERT INTO device (device_uuid, node, name, minor, mig_enabled,"
+                    " compute_slices, seen_ms) VALUES (?, ?, 'A100', 0, 0, 7, 0)", (uuid, node)
+                )  # fmt: skip
+            for hour_ts in (3600, 0):
+                connection.execute("INSERT INTO moved_hour VALUES (?, ?, 9)", (hour_ts, uuid))
+        connection.commit()
+    with closing(open_store(path)) as db:
+        assert db.execute(
+            "SELECT rowid, hour_ts, device_uuid, moved_mj FROM moved_hour ORDER BY rowid"
+        ).fetchall() == [
+            (1, 0, "GPU-x", 9), (2, 0, "GPU-a", 4), (3, 0, "GPU-c", 9), (4, 0, "GPU-b", 9),
+            (5, 3600, "GPU-x", 9), (6, 3600, "GPU-c", 9), (7, 3600, "GPU-b", 9),
+        ]  # fmt: skip
+        assert db.execute("SELECT rowid, hour_ts FROM device_hour").fetchall() == [(1, 0)]
+        with pytest.raises(sqlite3.IntegrityError):
+            db.execute("INSERT INTO device_hour VALUES (0, 'GPU-a', 1, 1, 1, 1)")
+
+
 _KILLED = """
 import os, signal, sqlite3, sys
 from fairwatt.accounting import store

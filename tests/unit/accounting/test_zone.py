@@ -77,7 +77,7 @@ def test_an_upgraded_store_of_such_a_zone_gets_its_own_hours(tmp_path):
     ingest(db, [node.up("GPU-a", t_ms=at), node.window("GPU-a", at, at + HOUR_MS, idle=600)])
     adopt(db, KOLKATA)
     roll(db, KOLKATA)
-    hours = db.execute("SELECT hour_ts, idle_mj FROM device_hour").fetchall()
+    hours = db.execute("SELECT hour_ts, idle_mj FROM device_hour ORDER BY 1").fetchall()
     assert hours == [(MIDNIGHT - 1800, 300), (MIDNIGHT + 1800, 300)]
     done = verify(tmp_path / "store.db", cluster="campus", zone=KOLKATA, carbon_zone="DEU",
                   span=span_of(None, None, KOLKATA))  # fmt: skip

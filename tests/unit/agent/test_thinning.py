@@ -174,7 +174,7 @@ def test_the_collector_takes_them_and_has_the_same_energies(tmp_path):
     for sql in (
         "SELECT job_id, device_uuid, hour_ts, sum(idle_mj), sum(active_mj), sum(measured_ms)"
         " FROM run_cell GROUP BY 1, 2, 3",
-        "SELECT * FROM device_hour",
+        "SELECT * FROM device_hour ORDER BY hour_ts, device_uuid",
         "SELECT * FROM node_run",
     ):
         plain, thin = (db.execute(sql).fetchall() for db in stores)
