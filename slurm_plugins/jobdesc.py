@@ -377,4 +377,4 @@ def _number(fields: Fields, name: str) -> int | None:
     value = fields.get(name)
     if value is None or isinstance(value, str) or not _is_set(name, value):
         return None
-    return int(value)
+    return int(value) if isinstance(value, float) else value  # policyd's Ranged stays one

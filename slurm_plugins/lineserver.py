@@ -183,7 +183,8 @@ class LineServer:
         now = time.monotonic()
         if now < self._gathered_at:
             return
-        if not any([self._read_report(number) for number in list(self._gathering)]):
+        more = [self._read_report(number) for number in list(self._gathering)]
+        if not any(more):
             self._gathered_at = now + REPORTS_S
 
     def _read_report(self, number: int) -> bool:

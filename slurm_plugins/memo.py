@@ -2,7 +2,7 @@
 """Answers that policyd has given before: equal request bytes, equal policy and facts, no judging.
 
 >>> memo = Memo()
->>> memo.put(b"request", Remembered(1, (b"<", b">"), query, decision))  # doctest: +SKIP
+>>> memo.put(b"request", Remembered(1, (b"<", b">"), query, decision, 30, 90))  # doctest: +SKIP
 """
 
 from __future__ import annotations
@@ -14,15 +14,21 @@ import msgspec
 from fairwatt.slurm_plugins.engine import Decision
 from fairwatt.slurm_plugins.wire import Query
 
-__all__ = ["Memo", "Remembered"]
+__all__ = ["NO_LIMIT", "Memo", "Remembered"]
+
+NO_LIMIT = -1
+"""Stands for the time limit of a request that names none."""
 
 MAX_ENTRIES = 4096
 MAX_BYTES = 8 << 20
 MAX_KEY_BYTES = 8192
 """Longer requests are hostile or rare: not worth the room."""
 
-MAX_REFERRED = 1024
-"""Twice what job_submit.lua keeps, so that what it reports is known, however small the memo."""
+MAX_BANDS = 4
+"""So many answers to requests that differ in their time limit alone; as many as the hook keeps."""
+
+MAX_REFERRED = 2048
+"""Above what job_submit.lua keeps, so that what it reports is known, however small the memo."""
 
 OBJECT_BYTES = 2500
 """About what one entry's query, decision and notes take beside the texts in them."""
@@ -34,19 +40,22 @@ COPIES = 3
 class Remembered(msgspec.Struct, frozen=True, gc=False):
     """An answer in pieces, between which the request's id goes, and what it was made from.
 
-    `ref` names it for as long as it may still be given again.
+    `ref` names it for as long as it may still be given again. It holds for time limits from
+    `low_min` to `high_min`, both inclusive; both are NO_LIMIT where the request named none.
     """
 
     ref: int
     pieces: tuple[bytes, ...]
     query: Query
     decision: Decision
+    low_min: int = NO_LIMIT
+    high_min: int = NO_LIMIT
 
 
 class _Entry(msgspec.Struct, frozen=True, gc=False):
     epoch: int
     size: int
-    remembered: Remembered
+    bands: tuple[Remembered, ...]
 
 
 class Memo:
@@ -82,13 +91,16 @@ class Memo:
         """Give out nothing of what was put in so far."""
         self._epoch += 1
 
-    def get(self, key: bytes) -> Remembered | None:
-        """What was put in under this key since the last `forget`."""
+    def get(self, key: bytes, limit_min: int = NO_LIMIT) -> Remembered | None:
+        """What was put in for this key and time limit since the last `forget`."""
         entry = self._entries.get(key)
         if entry is None or entry.epoch != self._epoch:
             return None
         self._entries.move_to_end(key)
-        return entry.remembered
+        for each in entry.bands:
+            if each.low_min <= limit_min <= each.high_min:
+                return each
+        return None
 
     def refer(self, remembered: Remembered) -> None:
         """Let `referred` find an answer, of before a `forget` too, as one of the last used."""
@@ -108,10 +120,17 @@ class Memo:
         """Keep an answer; the ones unused for longest go until all fit."""
         if len(key) > MAX_KEY_BYTES:
             return
-        size = COPIES * (len(key) + sum(map(len, remembered.pieces))) + OBJECT_BYTES
         old = self._entries.pop(key, None)
+        before = old.bands if old and old.epoch == self._epoch else ()
+        others = [each for each in before if each.low_min != remembered.low_min]
+        bands = (remembered, *others[: MAX_BANDS - 1])
+        size = sum(_size(key, each) for each in bands)
         self._size_bytes += size - (old.size if old else 0)
-        self._entries[key] = _Entry(self._epoch, size, remembered)
+        self._entries[key] = _Entry(self._epoch, size, bands)
         while len(self._entries) > self._max_entries or self._size_bytes > self._max_bytes:
             _, oldest = self._entries.popitem(last=False)
             self._size_bytes -= oldest.size
+
+
+def _size(key: bytes, remembered: Remembered) -> int:
+    return COPIES * (len(key) + sum(map(len, remembered.pieces))) + OBJECT_BYTES

@@ -9,7 +9,7 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Protocol
+from typing import Protocol, cast
 
 import msgspec
 
@@ -18,9 +18,11 @@ from fairwatt.core.gres import Spelling
 from fairwatt.slurm_plugins import wire
 from fairwatt.slurm_plugins.durations import Durations
 from fairwatt.slurm_plugins.engine import Decision, Policy, decide
-from fairwatt.slurm_plugins.memo import Memo, Remembered
+from fairwatt.slurm_plugins.jobdesc import Fields
+from fairwatt.slurm_plugins.memo import NO_LIMIT, Memo, Remembered
 from fairwatt.slurm_plugins.policy_check import try_rules
 from fairwatt.slurm_plugins.policy_file import PolicyFile, load_policy
+from fairwatt.slurm_plugins.ranged import Ranged
 from fairwatt.slurm_plugins.refresher import Refresher
 from fairwatt.slurm_plugins.rule import ActiveRule
 from fairwatt.slurm_plugins.rulebook import BUILT_IN
@@ -140,8 +142,8 @@ class PolicyDaemon:
         # Answers without usable facts tell how old these are: never kept.
         usable = policy.site is not None and policy.age_s <= policy.max_age_s
         id_, key = wire.split_id(line) if usable else (b"", b"")
-        uid, key = (None, key) if self._settings.by_user else wire.split_user(key)
-        known = self._memo.get(key) if key else None
+        uid, limit_min, key = self._split(key)
+        known = self._memo.get(key, _or_none(limit_min)) if key else None
         if known is not None:
             self._hits += 1
         else:
@@ -153,31 +155,45 @@ class PolicyDaemon:
             if query.verb == "reused":
                 return self._note_reuse(query, start_ns)
             id_ = query.id.encode()
-            known = self._remembered(query, policy)
+            known = self._remembered(query, policy, limit_min)
             if key and _is_lasting(known.decision):
                 self._memo.put(key, known)
         answer = id_.join(known.pieces)
         if key and self._settings.reuse_s and _may_be_reused(known):
             self._memo.refer(known)
             answer = self._with_terms(answer, known, policy)
-        self._count(id_, uid, known, start_ns)
+        self._count(id_, uid, limit_min, known, start_ns)
         return answer
+
+    def _split(self, key: bytes) -> tuple[int | None, int | None, bytes]:
+        """What two requests with the same answer may differ in, and the rest of one."""
+        return (None, None, key) if self._settings.by_user else wire.split_own(key)
 
     def _with_terms(self, answer: bytes, known: Remembered, policy: Policy) -> bytes:
         reuse_s = min(self._settings.reuse_s, int(policy.max_age_s - policy.age_s))
-        uid = int(known.query.job.get("user_id", 0)) if self._settings.by_user else None
-        return wire.with_terms(answer, reuse_s, known.ref, uid)
+        terms = wire.Terms(reuse_s, known.ref)
+        if self._settings.by_user:
+            uid = int(known.query.job.get("user_id", 0))
+            terms = msgspec.structs.replace(terms, uid=uid)
+        elif known.low_min < known.high_min:
+            terms = wire.Terms(reuse_s, known.ref, lo=known.low_min, hi=known.high_min)
+        return wire.with_terms(answer, terms)
 
     def _note_reuse(self, query: wire.Query, start_ns: int) -> bytes:
         """Record that a job got a kept answer."""
         known = self._memo.referred(query.ref)
-        uid = query.job.get("user_id")
-        if known is None or not isinstance(uid, int) or not wire.is_id(query.id):
+        uid, limit_min = query.job.get("user_id"), query.job.get("time_limit")
+        if (
+            known is None
+            or not isinstance(uid, int)
+            or not isinstance(limit_min, (int, type(None)))
+            or not wire.is_id(query.id)
+        ):
             _log.warning("a job got an answer that is not known any more: not recorded")
             return b""
         self._hits += 1
         self._reused += 1
-        self._count(query.id.encode(), uid, known, start_ns)
+        self._count(query.id.encode(), uid, limit_min, known, start_ns)
         return b""
 
     def _forget(self) -> None:
@@ -206,13 +222,8 @@ class PolicyDaemon:
             p99_us=self._durations.percentile_us(99),
         )
 
-    def _remembered(self, query: wire.Query, policy: Policy) -> Remembered:
-        decision = decide(
-            query.job,
-            policy,
-            record=(query.record or {}) if query.verb == "modify" else None,
-            spelling=Spelling(query.spelling),
-        )
+    def _remembered(self, query: wire.Query, policy: Policy, limit_min: int | None) -> Remembered:
+        decision, low_min, high_min = self._decided(query, policy, limit_min)
         answer = wire.Answer(
             v=wire.PROTOCOL,
             id="",
@@ -221,17 +232,52 @@ class PolicyDaemon:
             say="\n".join(decision.say) or None,
         )
         self._newest_ref += 1
-        return Remembered(self._newest_ref, wire.pieces(answer), query, decision)
+        return Remembered(
+            self._newest_ref, wire.pieces(answer), query, decision, low_min, high_min
+        )
 
-    def _count(self, id_: bytes, uid: int | None, known: Remembered, start_ns: int) -> None:
+    def _decided(
+        self, query: wire.Query, policy: Policy, limit_min: int | None
+    ) -> tuple[Decision, int, int]:
+        """The decision, and the least and the most time limit with which it is the same one."""
+
+        def judged(job: Fields) -> Decision:
+            record = (query.record or {}) if query.verb == "modify" else None
+            return decide(job, policy, record=record, spelling=Spelling(query.spelling))
+
+        if limit_min is None:
+            return judged(query.job), NO_LIMIT, NO_LIMIT
+        ranged = Ranged(limit_min)
+        decision = judged({**query.job, "time_limit": cast("int", ranged)})
+        bare = not any(isinstance(value, Ranged) for value in decision.edits.values())
+        if bare and _is_lasting(decision):
+            return decision, ranged.low, ranged.high
+        return judged(query.job), limit_min, limit_min
+
+    def _count(
+        self,
+        id_: bytes,
+        uid: int | None,
+        limit_min: int | None,
+        known: Remembered,
+        start_ns: int,
+    ) -> None:
         took_us = (time.perf_counter_ns() - start_ns) // 1000
         self._judged += 1
         self._durations.add(took_us)
         if self._journal is None:
             return
-        job = known.query.job if uid is None else {**known.query.job, "user_id": uid}
+        job = known.query.job
+        if uid is not None:
+            job = {**job, "user_id": uid}
+        if limit_min is not None:
+            job = {**job, "time_limit": limit_min}
         query = msgspec.structs.replace(known.query, id=id_.decode(), job=job)
         self._journal.offer(query, known.decision, took_us)
+
+
+def _or_none(limit_min: int | None) -> int:
+    return NO_LIMIT if limit_min is None else limit_min
 
 
 def _query(line: bytes, id_: bytes) -> wire.Query | None:

@@ -17,12 +17,13 @@ __all__ = [
     "Answer",
     "Pong",
     "Query",
+    "Terms",
     "decode_query",
     "encode",
     "is_id",
     "pieces",
     "split_id",
-    "split_user",
+    "split_own",
     "with_terms",
 ]
 
@@ -31,6 +32,7 @@ MAX_ID_BYTES = 64
 
 _HEAD = b'{"v":1,"id":"'
 _USER = b',"job":{"user_id":'
+_LIMIT = b',"time_limit":'
 _COMMENT = b'"admin_comment":"fairwatt:{\\"v\\":1,\\"id\\":\\"'
 """How the record of a decision begins within an answer. No user's text can look like it: in a
 JSON string every quote has a backslash before it, and the first three here have none."""
@@ -114,20 +116,46 @@ def split_id(line: bytes) -> tuple[bytes, bytes]:
     return (id_, line[end:]) if not id_.strip(b"0123456789-") else (b"", b"")
 
 
-def split_user(rest: bytes) -> tuple[int | None, bytes]:
-    """The user of what follows an id, and that without him; None where it does not begin so."""
+def split_own(rest: bytes) -> tuple[int | None, int | None, bytes]:
+    """User and time limit of what follows an id, and that without both.
+
+    The user is None where it does not begin so; then nothing is taken out of it. The limit is None
+    where there is none.
+    """
     start = rest.find(_USER, 0, 64) + len(_USER)
-    end = rest.find(b",", start, start + 12)
-    digits = rest[start:end]
-    if start < len(_USER) or not digits.isdigit():
-        return None, rest
-    return int(digits), rest[:start] + rest[end:]  # no JSON, so never equal to a whole request
+    uid, end = _digits(rest, start)
+    if start < len(_USER) or uid is None:
+        return None, None, rest
+    limit = None
+    if rest.startswith(_LIMIT, end):
+        limit, end_of_limit = _digits(rest, end + len(_LIMIT))
+        end = end if limit is None else end_of_limit
+    return uid, limit, rest[:start] + rest[end:]  # no JSON, so never equal to a whole request
 
 
-def with_terms(line: bytes, reuse_s: int, ref: int, uid: int | None) -> bytes:
-    """Let the hook give an answer line again for so many seconds: to this user, or to any."""
-    user = b"" if uid is None else b',"uid":%d' % uid
-    return b'%b,"keep":{"s":%d,"ref":%d%b}}\n' % (line[:-2], reuse_s, ref, user)
+def _digits(text: bytes, start: int) -> tuple[int | None, int]:
+    """The number that stands before the next comma, and where that is."""
+    end = text.find(b",", start, start + 12)
+    digits = text[start:end]
+    return (int(digits), end) if digits.isdigit() else (None, start)
+
+
+class Terms(msgspec.Struct, frozen=True, omit_defaults=True):
+    """How the hook may give an answer again: for `s` seconds, under the number `ref`.
+
+    To which user alone, and with which time limits; None: to any, and with that of the request.
+    """
+
+    s: int
+    ref: int
+    uid: int | None = None
+    lo: int | None = None
+    hi: int | None = None
+
+
+def with_terms(line: bytes, terms: Terms) -> bytes:
+    """Let the hook give an answer line again."""
+    return b'%b,"keep":%b}\n' % (line[:-2], _encoder.encode(terms))
 
 
 def pieces(answer: Answer) -> tuple[bytes, ...]:

@@ -75,9 +75,10 @@ for part = 0, MAX_PARTS - 1 do
   end
 end
 -- What a request line holds, in this order: equal jobs are equal bytes, so policyd can remember.
--- The user is first: behind it equal jobs of two users are equal too.
+-- The user is first and the time limit second: behind them equal jobs of two users are equal too,
+-- and so are jobs that differ in a limit for which policyd has the same answer.
 local WIRE_ORDER = {
-  "user_id", "tres_counted", "client", "cron_job", "has_script", "het_offset", "inherited",
+  "user_id", "time_limit", "tres_counted", "client", "cron_job", "has_script", "het_offset", "inherited",
   "default_account",
 }
 -- What an answer may change and how each value is checked, in the order in which it is written.
@@ -268,21 +269,31 @@ local unapplied = 0
 local serial = 0
 
 -- Answers that policyd lets us give again to equal jobs, by what of the request line is behind the
--- user. They are good as long as the connection that brought them: policyd ends it when its policy
+-- user and the time limit; those for other limits, the older ones, hang on `older`. They are good as long as the connection that brought them: policyd ends it when its policy
 -- or the cluster changes, and each is given a time besides, in case policyd hangs.
-local MAX_KEPT = 256 -- in each of two generations
+local MAX_KEPT = 512 -- in each of two generations
 local MAX_KEPT_BYTES = 4096
 local MAX_KEPT_S = 60
+local MAX_BANDS = 4
+local NO_LIMIT = -1
 local kept, kept_before, kept_count = {}, {}, 0
 
 local function forget()
   kept, kept_before, kept_count = {}, {}, 0
 end
 
-local function put_kept(key, entry)
+local function put_kept(key, newest)
   if kept_count >= MAX_KEPT then kept_before, kept, kept_count = kept, {}, 0 end
   if kept[key] == nil then kept_count = kept_count + 1 end
-  kept[key] = entry
+  kept[key] = newest
+end
+
+local function add_kept(key, entry)
+  entry.older = kept[key] or kept_before[key]
+  local last = entry
+  for _ = 2, MAX_BANDS do last = last and last.older end
+  if last then last.older = nil end
+  put_kept(key, entry)
 end
 
 local function close(stream)
@@ -558,7 +569,9 @@ local function server_spelling()
 end
 
 for _, names in ipairs({ TRES_FIELDS, TEXT_FIELDS, NUMBER_FIELDS, ENVIRONMENT, OF_PARTS }) do
-  for _, name in ipairs(names) do WIRE_ORDER[#WIRE_ORDER + 1] = name end
+  for _, name in ipairs(names) do
+    if name ~= "time_limit" then WIRE_ORDER[#WIRE_ORDER + 1] = name end
+  end
 end
 local COMMON = #WIRE_ORDER - #OF_PARTS -- so many are looked for in each job
 local FIRST_KEY, NEXT_KEY = {}, {}
@@ -599,16 +612,17 @@ local function put_request(id, verb, spelling, job, record)
   return count + 1
 end
 
--- What is behind the user in a submission, of which alone answers are kept.
+-- What is behind user and time limit in a submission, of which alone answers are kept.
 local function key_of(verb, count)
   if verb ~= "submit" or pieces[4] ~= FIRST_KEY[1] then return nil end
-  local key = table.concat(pieces, "", 6, count)
+  local key = table.concat(pieces, "", pieces[6] == NEXT_KEY[2] and 8 or 6, count)
   return #key <= MAX_KEPT_BYTES and key or nil
 end
 
-local function reuse_line(id, ref, user)
-  return string.format('%s%s","verb":"reused","ref":%.0f,"job":{"user_id":%.0f}}\n',
-    LINE_HEAD, id, ref, user)
+local function reuse_line(id, ref, job)
+  local limit = job.time_limit and string.format(',"time_limit":%.0f', job.time_limit) or ""
+  return string.format('%s%s","verb":"reused","ref":%.0f,"job":{"user_id":%.0f%s}}\n',
+    LINE_HEAD, id, ref, job.user_id, limit)
 end
 
 ------------------------------------------------------------------------------------------ answer
@@ -667,26 +681,37 @@ end
 
 local COMMENT_HEAD = 'fairwatt:{"v":1,"id":"'
 
--- Keep an answer, if policyd says for how many seconds; `uid`: for this user only. The record of
--- the decision in the comment names the request, so its place there is kept apart.
-local function keep(key, id, answer, edits, now)
+-- Keep an answer, if policyd says for how many seconds; `uid`: for this user only; `lo`, `hi`: for
+-- all time limits between. The record of the decision in the comment names the request, so its
+-- place there is kept apart.
+local function keep(key, id, answer, edits, job, now)
   local terms = answer.keep
   if type(terms) ~= "table" or not is_count(terms.s, MAX_KEPT_S + 1) then return end
   if not is_count(terms.ref, 2 ^ 53) then return end
+  local limit = job.time_limit or NO_LIMIT
+  local low, high = terms.lo or limit, terms.hi or limit
+  if type(low) ~= "number" or type(high) ~= "number" then return end
+  if limit < low or limit > high or (limit == NO_LIMIT and high > NO_LIMIT) then return end
   local comment, head = edits.admin_comment, COMMENT_HEAD .. id .. '"'
   local ours = comment ~= nil and comment:sub(1, #head) == head
-  put_kept(key, {
+  add_kept(key, {
     answer = answer, edits = edits, ref = terms.ref, uid = terms.uid, from = now,
-    stop = now + terms.s, tail = ours and comment:sub(#COMMENT_HEAD + #id + 1) or nil,
+    stop = now + terms.s, low = low, high = high,
+    tail = ours and comment:sub(#COMMENT_HEAD + #id + 1) or nil,
   })
 end
 
+local function is_good(entry, job, limit, now)
+  return now >= entry.from and now < entry.stop and limit >= entry.low and limit <= entry.high
+    and (entry.uid == nil or entry.uid == job.user_id)
+end
+
 -- What is kept for such a job of this user and is good now.
-local function recall(key, user, now)
-  local entry = kept[key] or kept_before[key]
-  if not entry or now < entry.from or now >= entry.stop then return nil end
-  if entry.uid ~= nil and entry.uid ~= user then return nil end
-  if kept[key] == nil then put_kept(key, entry) end
+local function recall(key, job, now)
+  local newest = kept[key] or kept_before[key]
+  local limit, entry = job.time_limit or NO_LIMIT, newest
+  while entry and not is_good(entry, job, limit, now) do entry = entry.older end
+  if entry and kept[key] == nil then put_kept(key, newest) end
   return entry
 end
 
@@ -802,8 +827,8 @@ local function ask(verb, job_desc, job, record)
   local id, spelling = next_id(now), server_spelling()
   local count = put_request(id, verb, spelling, job, record)
   local key = key_of(verb, count)
-  local entry = key and recall(key, job.user_id, now)
-  if entry and tell_policyd(reuse_line(id, entry.ref, job.user_id)) then
+  local entry = key and recall(key, job, now)
+  if entry and tell_policyd(reuse_line(id, entry.ref, job)) then
     return carry_out(verb, job_desc, entry.answer, edits_for(entry, id))
   end
   local line, why = exchange(table.concat(pieces, "", 1, count))
@@ -813,7 +838,7 @@ local function ask(verb, job_desc, job, record)
     hang_up() -- the stream may be out of step; the daemon is quick, so no pause
     return give_up(verb, "policyd: " .. printable(answer):gsub("^.-:%d+: ", ""))
   end
-  if key then keep(key, id, answer, edits, now) end
+  if key then keep(key, id, answer, edits, job, now) end
   return carry_out(verb, job_desc, answer, edits)
 end
 

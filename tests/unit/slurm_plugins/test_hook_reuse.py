@@ -8,7 +8,7 @@ from collections.abc import Callable
 
 import pytest
 
-from tests.fakes.job_desc import LUAS, Hook
+from tests.fakes.job_desc import LUAS, NO_VAL, Hook
 from tests.unit.slurm_plugins.far_end import NOT_APPLIED, forged
 
 NEED = {"tres_per_node": "gres:gpu:20gb:1", "std_in": "/dev/null"}
@@ -89,6 +89,50 @@ def test_another_user_s_equal_job_has_the_answer_too_unless_it_is_for_one_user(s
     submit(NEED, partition="gpu")
     submit(NEED, partition="gpu", user_id=1001)
     assert verbs(far) == ["submit", "reused", "submit", "submit"]
+
+
+def with_limits(low: int | None, high: int | None) -> Callable[[str], str]:
+    return with_terms({**TERMS, "lo": low, "hi": high})
+
+
+def test_an_answer_for_a_range_of_time_limits_is_given_within_it(submit, far):
+    far.answer = with_limits(30, 60)
+    for limit_min in (45, 30, 60):
+        submit(NEED, time_limit=limit_min)
+    assert verbs(far) == ["submit", "reused", "reused"]
+    assert [json.loads(line)["job"].get("time_limit") for line in far.lines] == [45, 30, 60]
+    for limit_min in (29, 61, NO_VAL):
+        far.answer = with_terms(TERMS)
+        submit(NEED, time_limit=limit_min)
+    assert verbs(far)[3:] == ["submit"] * 3
+
+
+def test_answers_for_several_ranges_stand_side_by_side_up_to_four(submit, far):
+    for low in (0, 10, 20, 30, 40):
+        far.answer = with_limits(low, low + 9)
+        submit(NEED, time_limit=low)
+    far.lines.clear()
+    for limit_min in (49, 19, 25, 31, 5):
+        submit(NEED, time_limit=limit_min)
+    assert verbs(far) == ["reused"] * 4 + ["submit"]
+
+
+@pytest.mark.parametrize(
+    "limits", [(46, 60), (30, 44), (60, 30), ("30", 60), (None, 44), ({}, 60)], ids=str
+)
+def test_ranges_that_are_none_keep_nothing(submit, far, limits):
+    far.answer = with_limits(*limits)
+    for _ in range(2):
+        assert submit(NEED, time_limit=45).accepted
+    assert verbs(far) == ["submit", "submit"]
+
+
+def test_a_job_without_a_time_limit_is_in_no_range(submit, far):
+    far.answer = with_limits(0, 60)
+    for limit_min in (NO_VAL, 30, NO_VAL):
+        submit(NEED, time_limit=limit_min)
+    assert verbs(far) == ["submit", "submit", "submit"]
+    assert "time_limit" not in json.loads(far.lines[0])["job"]
 
 
 @pytest.mark.parametrize("by_s", [30.5, -5], ids=["too old", "clock set back"])
@@ -189,10 +233,10 @@ def test_a_change_of_a_job_is_always_asked(tmp_path, far):
 
 def test_the_memory_it_takes_is_bounded(tmp_path, far):
     far.answer = with_terms(TERMS)
-    hook = Hook(tmp_path, far, patch=lambda text: text.replace("MAX_KEPT = 256", "MAX_KEPT = 2"))
-    for limit in (1, 2, 3, 4, 5):
-        hook.submit({**NEED, "time_limit": limit}, {})
+    hook = Hook(tmp_path, far, patch=lambda text: text.replace("MAX_KEPT = 512", "MAX_KEPT = 2"))
+    for tasks in (1, 2, 3, 4, 5):
+        hook.submit({**NEED, "num_tasks": tasks}, {})
     far.lines.clear()
-    for limit in (5, 4, 3, 1):
-        hook.submit({**NEED, "time_limit": limit}, {})
+    for tasks in (5, 4, 3, 1):
+        hook.submit({**NEED, "num_tasks": tasks}, {})
     assert verbs(far) == ["reused", "reused", "reused", "submit"]

@@ -40,11 +40,11 @@ FULL = {
     "features": 'a"\xe9',
 }
 LINE = (
-    '"verb":"submit","spelling":"colon","job":{"user_id":1000,"cron_job":1,"het_offset":1,'
-    '"inherited":"SLURM_JOB_ID,SLURM_MEM_PER_NODE,SLURM_GPUS","tres_per_node":"gres:gpu:a100:1",'
+    '"verb":"submit","spelling":"colon","job":{"user_id":1000,"time_limit":60,"cron_job":1,'
+    '"het_offset":1,"inherited":"SLURM_JOB_ID,SLURM_MEM_PER_NODE,SLURM_GPUS","tres_per_node":"gres:gpu:a100:1",'
     '"partition":"gpu","features":"a\\u0022\\u00e9","qos":"normal","std_in":"/dev/null",'
     '"cpus_per_tres":"gres:gpu:2","mem_per_tres":"gres:gpu:2048","array_inx":"1-3%2",'
-    '"num_tasks":2,"min_cpus":2,"shared":0,"time_limit":60,'
+    '"num_tasks":2,"min_cpus":2,"shared":0,'
     '"time_min":30,"begin_time":1796053520,"SLURM_GPUS":"a100:1"}}\n'
 )
 INSIDE = {"SLURM_JOB_ID": "12", "SLURM_GPUS": "a100:1", "SLURM_MEM_PER_NODE": "2048", "HOME": "/h"}

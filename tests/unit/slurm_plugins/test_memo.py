@@ -15,7 +15,14 @@ from fairwatt.core import config as config_module
 from fairwatt.slurm_plugins import wire
 from fairwatt.slurm_plugins.durations import Durations
 from fairwatt.slurm_plugins.engine import Decision
-from fairwatt.slurm_plugins.memo import MAX_KEY_BYTES, OBJECT_BYTES, Memo, Remembered
+from fairwatt.slurm_plugins.memo import (
+    MAX_BANDS,
+    MAX_KEY_BYTES,
+    MAX_REFERRED,
+    OBJECT_BYTES,
+    Memo,
+    Remembered,
+)
 from fairwatt.slurm_plugins.policy_file import parse_policy
 from fairwatt.slurm_plugins.policyd import PolicyDaemon, read_settings
 from fairwatt.slurm_plugins.site import Site
@@ -27,6 +34,11 @@ POLICIES = (
     "",
     '[rules.memory_fit]\nmode = "warn"',
     '[rules.memory_fit]\nmode = "off"\n[rules.known_types]\nmode = "off"',
+    '[rules.time_limits]\nmode = "enforce"\nmax_action = "clamp"\ndefault_min = 60\n'
+    '[rules.interactive_limits]\nmode = "enforce"\nmax_hours = 4.5',
+    '[rules.time_limits]\nmode = "warn"\n[rules.satisfiable]\nmode = "enforce"\n'
+    '[rules.routing]\nmode = "enforce"\noverride = true\nroutes = ['
+    '{ max_hours = 1, partition = "gpu", gpus = ["a100"] }, { min_hours = 9, qos = "long" }]',
 )
 JOBS = (
     {"tres_per_node": "gres:gpu:20gb:1"},
@@ -40,6 +52,8 @@ JOBS = (
     {"num_tasks": 4, "ntasks_per_gpu": 2},
     {"partition": "gpu"},
 )
+A100 = {"tres_per_node": "gres:gpu:a100:1", "std_in": "/dev/null"}
+LIMITS_MIN = (None, 1, 30, 59, 60, 61, 270, 271, 540, 1440, 1441, 4320, 4294967295)
 RECORDS = (None, {"tres_per_node": "gres:gpu:a100:1", "partition": "gpu"})
 
 
@@ -79,6 +93,11 @@ changes = st.one_of(
 )
 
 
+def own(limit_min: int | None, uid: int = 7) -> dict[str, int]:
+    """What two jobs with one answer may differ in, as the hook puts it in front."""
+    return {"user_id": uid} | ({"time_limit": limit_min} if limit_min is not None else {})
+
+
 @st.composite
 def histories(draw: st.DrawFn) -> list[object]:
     """Requests of a few kinds, over and over, with changes of facts, age and policy between."""
@@ -94,7 +113,10 @@ def histories(draw: st.DrawFn) -> list[object]:
         )
     )
     request = st.builds(
-        lambda kind, id_: line(*kind[:2], id_, kind[2]), st.sampled_from(kinds), ids
+        lambda kind, limit_min, id_: line(own(limit_min) | kind[0], kind[1], id_, kind[2]),
+        st.sampled_from(kinds),
+        st.sampled_from(LIMITS_MIN),
+        ids,
     )
     return draw(st.lists(st.one_of(request, request, changes), min_size=5, max_size=25))
 
@@ -119,24 +141,29 @@ class ReusingHook:
 
     def __init__(self, daemon: PolicyDaemon) -> None:
         self._daemon = daemon
-        self._kept: dict[bytes, bytes] = {}
+        self._kept: dict[bytes, list[tuple[int, int, bytes]]] = {}
         daemon.outdate = self._kept.clear
         self.reused = 0
 
     def answer(self, request: bytes) -> bytes | None:
         """A line as policyd would answer it, perhaps without asking."""
-        id_, key = wire.split_id(request)
+        id_, rest = wire.split_id(request)
+        _, limit, key = wire.split_own(rest)
+        limit = -1 if limit is None else limit
         self._daemon.look()
-        known = self._kept.get(key)
-        if known is not None:
-            self.reused += 1
-            return id_.join(known.split(b"?"))
+        for low, high, known in self._kept.get(key, ()):
+            if low <= limit <= high:
+                self.reused += 1
+                return id_.join(known.split(b"?"))
         line = self._daemon.answer(request)
         body = json.loads(line) if line else {}
         terms = body.pop("keep", None)
         if terms is not None:
             plain = line[: line.rindex(b',"keep":')] + b"}\n"
-            self._kept[key] = b"?".join(plain.split(id_)) if len(id_) > 9 else plain
+            low, high = terms.get("lo", limit), terms.get("hi", limit)
+            assert low <= limit <= high
+            cut = b"?".join(plain.split(id_)) if len(id_) > 9 else plain
+            self._kept.setdefault(key, []).append((low, high, cut))
             return plain
         return line
 
@@ -201,6 +228,59 @@ class TestHits:
         assert hits(daemon) == 0
 
 
+class TestTimeLimits:
+    """demo() allows 1,440 minutes everywhere; interactive jobs are held to 270 by POLICIES[3]."""
+
+    def daemon(self, policy: int) -> PolicyDaemon:
+        return PolicyDaemon(SETTINGS[policy], StandingRefresher(Snapshot(SITES[1], 0)))
+
+    def ask(self, daemon: PolicyDaemon, limit_min: int | None, **fields: object) -> dict:
+        job = own(limit_min) | A100 | fields
+        return json.loads(daemon.answer(line(job, None, "1")))
+
+    def test_one_answer_is_for_all_that_the_partitions_allow(self):
+        daemon = self.daemon(0)
+        for limit_min in (1, 30, 1440):
+            self.ask(daemon, limit_min)
+        assert hits(daemon) == 2
+        self.ask(daemon, 1441)
+        assert hits(daemon) == 2
+
+    def test_none_is_not_a_limit(self):
+        daemon = self.daemon(0)
+        for limit_min in (None, 0, None):
+            self.ask(daemon, limit_min)
+        assert hits(daemon) == 1
+
+    def test_an_answer_ends_where_a_rule_would_say_something_else(self):
+        daemon = self.daemon(3)
+        for limit_min in (10, 1440, 1):
+            assert "time_limit" not in self.ask(daemon, limit_min).get("set", {})
+        assert hits(daemon) == 2
+        assert self.ask(daemon, 1441)["set"]["time_limit"] == 1440
+        assert hits(daemon) == 2
+
+    def test_an_answer_that_names_the_limit_is_for_it_alone(self):
+        daemon = self.daemon(3)
+        texts = [self.ask(daemon, limit_min)["say"] for limit_min in (1500, 1501, 1500)]
+        assert "25 h" in texts[0]
+        assert "25:01 h" in texts[1]
+        assert texts[2] == texts[0]
+        assert hits(daemon) == 1
+
+    def test_an_answer_that_does_not_name_it_is_for_all_that_are_cut_alike(self):
+        daemon = self.daemon(3)
+        for limit_min in (271, 1440, 300):
+            assert self.ask(daemon, limit_min, std_in="")["set"]["time_limit"] == 270
+        assert hits(daemon) == 2
+
+    def test_routes_by_length_have_their_own(self):
+        daemon = self.daemon(4)
+        qos = [self.ask(daemon, n).get("set", {}).get("qos") for n in (539, 540, 541, 538)]
+        assert qos == [None, "long", "long", None]
+        assert hits(daemon) == 2
+
+
 class TestIdInTheAdminComment:
     def test_it_is_the_requests_own(self):
         daemon, _ = daemon_of()
@@ -251,7 +331,7 @@ class TestReferences:
 
     def test_a_small_memo_knows_all_that_the_hook_may_have(self):
         memo = Memo(max_entries=1)
-        for ref in range(512):
+        for ref in range(MAX_REFERRED):
             memo.refer(Remembered(ref, (), wire.Query(verb="submit"), Decision()))
         assert memo.referred(0) is not None
 
@@ -289,6 +369,21 @@ class TestBounds:
         memo.put(b"a", entry(100))
         memo.put(b"a", entry(10))
         assert (len(memo), memo.size_bytes) == (1, 3 * 11 + OBJECT_BYTES)
+
+    def test_of_answers_for_other_time_limits_the_oldest_goes(self):
+        memo = Memo()
+        bands = [
+            Remembered(n, (), wire.Query(verb="submit"), Decision(), 10 * n, 10 * n + 9)
+            for n in range(MAX_BANDS + 1)
+        ]
+        for each in bands:
+            memo.put(b"a", each)
+        assert [memo.get(b"a", 10 * n + 5) for n in range(MAX_BANDS + 1)] == [None, *bands[1:]]
+        assert memo.size_bytes == MAX_BANDS * (3 + OBJECT_BYTES)
+        memo.forget()
+        memo.put(b"a", bands[0])
+        assert memo.get(b"a", 15) is None
+        assert memo.size_bytes == 3 + OBJECT_BYTES
 
     def test_a_long_request_is_not_kept(self):
         memo = Memo()
