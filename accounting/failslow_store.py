@@ -96,9 +96,8 @@ def _judged_until(connection: sqlite3.Connection, node_runs: Sequence[NodeRun]) 
 
 _END = "SELECT end_ms FROM node_run WHERE node = ? AND job_id = ? AND start_ms = ?"
 _LAST = "SELECT max(last_ms) FROM run_cell WHERE node = ? AND job_id = ? AND run_start_ms = ?"
-# Every share is in a cell of its device, from the begin of whose hour it is looked for.
 _REACH = (
-    "SELECT device_uuid, min(hour_ts) * 1000, max(last_ms) FROM run_cell"
+    "SELECT device_uuid, max(last_ms) FROM run_cell"
     " WHERE node = ?1 AND job_id = ?2 AND run_start_ms = ?3 AND device_uuid IN"
     " (SELECT device_uuid FROM hold WHERE node = ?1 AND job_id = ?2 AND start_ms = ?3)"
     " GROUP BY device_uuid"
@@ -108,8 +107,11 @@ _PIECES = (
     "SELECT w.device_uuid, w.t0_ms, w.t1_ms, s.idle_mj, s.active_mj, s.util_permille,"
     " s.instance_uuid, w.clock_mhz FROM window w CROSS JOIN window_share s"
     " ON s.device_uuid = w.device_uuid AND s.t0_ms = +w.t0_ms"
-    " AND s.node = ? AND s.job_id = ? AND s.run_start_ms = ?"
-    " WHERE w.device_uuid = ? AND w.t0_ms >= ? AND w.t0_ms < ? AND w.t1_ms <= ?"
+    " AND s.node = ?1 AND s.job_id = ?2 AND s.run_start_ms = ?3"
+    " WHERE w.device_uuid = ?4 AND w.t0_ms < ?5 AND w.t1_ms <= ?6"
+    # The window that holds the run's start may begin before it.
+    " AND w.t0_ms >= coalesce("
+    "(SELECT max(t0_ms) FROM window WHERE device_uuid = ?4 AND t0_ms <= ?3), ?3)"
     " ORDER BY w.t0_ms, s.instance_uuid"
 )
 

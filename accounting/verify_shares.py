@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Finds a run's shares of windows by device and time, for `verify_runs.py`: no index names runs.
 
-What a run's cells and holds tell only narrows the search: `check_reach` sees every share of every
-window, and one that the search of its run would miss is a fault.
+What a run's time, holds and cells tell only narrows the search: `check_reach` sees every share of
+every window, and one that the search of its run would miss is a fault.
 """
 
 from __future__ import annotations
@@ -11,13 +11,12 @@ import functools
 import sqlite3
 from collections.abc import Iterator
 from datetime import UTC, datetime
-from typing import NamedTuple
 
 from fairwatt.accounting.pieces import NodeRun
 from fairwatt.accounting.verify_fault import Fault, Findings
 from fairwatt.accounting.verify_windows import RESTORE, Window
 
-__all__ = ["Reach", "Reaches", "ShareRow", "check_reach", "shares_of"]
+__all__ = ["Reaches", "ShareRow", "check_reach", "shares_of"]
 
 FOREVER_MS = 1 << 62
 KNOWN_RUNS = 4096
@@ -27,7 +26,7 @@ ShareRow = tuple[str, int, int, str, int, int]
 """Device, begin and end of the window in ms, instance, idle and active energy in mJ."""
 
 _CELLS = (
-    "SELECT device_uuid, min(hour_ts) * 1000, max(last_ms) FROM run_cell"
+    "SELECT device_uuid, max(last_ms) FROM run_cell"
     " WHERE node = ? AND job_id = ? AND run_start_ms = ? GROUP BY device_uuid"
 )
 _END = "SELECT end_ms FROM node_run WHERE node = ? AND job_id = ? AND start_ms = ?"
@@ -41,16 +40,12 @@ _SHARES = (
     "SELECT w.device_uuid, w.t0_ms, w.t1_ms, s.instance_uuid, s.idle_mj, s.active_mj"
     " FROM window w CROSS JOIN window_share s"
     " ON s.device_uuid = w.device_uuid AND s.t0_ms = +w.t0_ms"
-    " AND s.node = ? AND s.job_id = ? AND s.run_start_ms = ?"
-    " WHERE w.device_uuid = ? AND w.t0_ms >= ? AND w.t0_ms < ?"
+    " AND s.node = ?1 AND s.job_id = ?2 AND s.run_start_ms = ?3"
+    " WHERE w.device_uuid = ?4 AND w.t0_ms < ?5"
+    # The window that holds the run's start may begin before it.
+    " AND w.t0_ms >= coalesce("
+    "(SELECT max(t0_ms) FROM window WHERE device_uuid = ?4 AND t0_ms <= ?3), ?3)"
 )
-
-
-class Reach(NamedTuple):
-    """A run's windows of a device begin in [from_ms, until_ms)."""
-
-    from_ms: int
-    until_ms: int
 
 
 class Reaches:
@@ -60,36 +55,35 @@ class Reaches:
         self._store = store
         self.of = functools.lru_cache(KNOWN_RUNS)(self._of)
 
-    def _of(self, node: str, job_id: int, start_ms: int) -> dict[str, Reach]:
-        """Return the reach by device: the run's own time, widened by that of its cells."""
+    def _of(self, node: str, job_id: int, start_ms: int) -> dict[str, int]:
+        """Return by device before which time its windows begin: the run's end, or later cells'."""
         node_run = (node, job_id, start_ms)
         known = self._store.execute(_END, node_run).fetchone()
         end_ms = None if known is None else known[0]
         found = {
-            device: Reach(min(first_ms, start_ms), max(last_ms, end_ms or 0))
-            for device, first_ms, last_ms in self._store.execute(_CELLS, node_run)
+            device: max(last_ms, end_ms or 0)
+            for device, last_ms in self._store.execute(_CELLS, node_run)
         }
-        own = Reach(start_ms, FOREVER_MS if end_ms is None else end_ms)
         for (device,) in self._store.execute(_DEVICES, node_run):
-            found.setdefault(device, own)
+            found.setdefault(device, FOREVER_MS if end_ms is None else end_ms)
         return found
 
 
 def shares_of(
-    db: sqlite3.Connection, node_run: NodeRun, reaches: dict[str, Reach]
+    db: sqlite3.Connection, node_run: NodeRun, reaches: dict[str, int]
 ) -> Iterator[ShareRow]:
     """Yield a run's shares of windows in the store or in a month file."""
-    for device, reach in reaches.items():
-        yield from db.execute(_SHARES, (*node_run, device, *reach))
+    for device, until_ms in reaches.items():
+        yield from db.execute(_SHARES, (*node_run, device, until_ms))
 
 
 def check_reach(reaches: Reaches, device: str, window: Window, found: Findings) -> None:
     """Note the shares that are not looked for where they are: their run lacks their energy."""
     for part in window.parts:
-        reach = reaches.of(part.node, part.job_id, part.run_start_ms).get(device)
-        if reach is None or not reach.from_ms <= window.t0_ms < reach.until_ms:
+        until_ms = reaches.of(part.node, part.job_id, part.run_start_ms).get(device, 0)
+        if window.t0_ms >= until_ms or window.t1_ms <= part.run_start_ms:
             at = datetime.fromtimestamp(window.t0_ms / 1000, UTC)
             where = f"window {window.t0_ms} ({at:%Y-%m-%d %H:%M:%S} UTC)"
-            what = f"share of job {part.job_id} on {part.node} of which run_cell knows nothing"
+            what = f"share of job {part.job_id} on {part.node}, which had no part of it then"
             energy_mj = part.idle_mj + part.active_mj
             found.add(Fault(device, where, what, None, energy_mj, RESTORE))

@@ -259,6 +259,21 @@ def test_a_planted_share_that_no_run_would_look_for_is_found(path, job_id, what)
     assert str(MS) in named[0].where
 
 
+@pytest.mark.parametrize("t0_ms", [MS - HOUR_MS, MS + 7_200_000])
+def test_a_planted_share_before_or_after_its_run_is_found(path, t0_ms):
+    """GPU-a's windows before job 7 began and after it ended, 5 mJ of nobody's now the job's."""
+    change(
+        path,
+        "UPDATE window SET unallocated_idle_mj = unallocated_idle_mj - 5"
+        f" WHERE t0_ms = {t0_ms} AND device_uuid = 'GPU-a'",
+        "INSERT INTO window_share (device_uuid, t0_ms, node, job_id, run_start_ms, instance_uuid,"
+        f" idle_mj, active_mj) VALUES ('GPU-a', {t0_ms}, 'gpu01', 7, {MS}, '', 5, 0)",
+    )
+    named = [f for f in checked(path).findings.faults if f.what.startswith("share of job 7")]
+    assert [(f.subject, f.found) for f in named] == [("GPU-a", 5)]
+    assert str(t0_ms) in named[0].where
+
+
 @pytest.mark.parametrize("part", ["GPU-a", "gpu01/cpu0"])
 def test_cells_that_are_gone_are_found_and_told_by_hour(path, part):
     """The run's shares are looked for on what it held and on its node, cells or not."""
