@@ -70,9 +70,9 @@ bench-hook: setup ## submits per second on a live controller of 1,000 nodes: tri
 	@$(PYTHON) -m tests.bench.bench_hook
 
 .PHONY: fuzz
-fuzz: setup ## coverage-guided fuzzing of grammar, decisions and hook (FUZZ_S=60 seconds each)
+fuzz: setup ## coverage-guided fuzzing of grammar, decisions, time limits and hook (FUZZ_S=60 seconds each)
 	$(VENV)/bin/pip install -q -e '.[fuzz]'
-	@set -o pipefail; for target in grammar decisions hook; do \
+	@set -o pipefail; for target in grammar decisions time_limits hook; do \
 		$(PYTHON) -m tests.fuzz.run $$target $(FUZZ_S) 2>&1 | grep -v '^INFO: Instrumenting' || exit 1; done
 
 .PHONY: bench-policyd

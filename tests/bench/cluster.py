@@ -28,7 +28,7 @@ __all__ = ["SITE_DEADLINE_MS", "BenchCluster"]
 
 SITE_DEADLINE_MS = 10
 BREAKER_S = 2
-MAX_JOBS = 60_000
+MAX_JOBS = 80_000
 REPLACED = ("NodeName=", "PartitionName=", "AccountingStorageEnforce=")
 """Lines of the lab's slurm.conf that go: its nodes, and that only its users may submit."""
 

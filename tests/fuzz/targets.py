@@ -11,6 +11,7 @@ import json
 import tempfile
 from collections.abc import Callable, Mapping
 from pathlib import Path
+from typing import cast
 
 from fairwatt.core.errors import FairwattError
 from fairwatt.core.gres import (
@@ -22,8 +23,11 @@ from fairwatt.core.gres import (
 )
 from fairwatt.core.tres import format_tres, parse_tres
 from fairwatt.slurm_plugins import history, policy_file, sbatch_script
-from fairwatt.slurm_plugins.engine import decide
+from fairwatt.slurm_plugins.engine import Decision, Policy, decide
+from fairwatt.slurm_plugins.ranged import Ranged
+from tests.bench.policy import every_rule
 from tests.fakes.job_desc import LUAS, Hook, Wire
+from tests.fakes.sites import demo
 from tests.fakes.submit_releases import RELEASES
 from tests.fuzz.requests import (
     FIELDS,
@@ -38,6 +42,17 @@ from tests.unit.slurm_plugins.campus import POLICY
 from tests.unit.slurm_plugins.far_end import forged, real
 
 __all__ = ["TARGETS"]
+
+TIMED = (
+    every_rule(),
+    '[rules.time_limits]\nmode = "enforce"\nmax_action = "clamp"\n'
+    '[rules.interactive_limits]\nmode = "enforce"\nmax_hours = 4.5\n'
+    '[rules.routing]\nmode = "warn"\noverride = true\nroutes = ['
+    '{ max_hours = 1, partition = "gpu" }, { min_hours = 9, qos = "long" }]',
+    '[rules.interactive_limits]\nmode = "enforce"\nmax_hours = 1\naction = "refuse"\n'
+    '[rules.time_limits]\nmode = "audit"\n[rules.satisfiable]\nmode = "enforce"',
+)
+"""Policies that look at a job's time limit."""
 
 
 def grammar(source: Source) -> None:
@@ -71,6 +86,29 @@ def decisions(source: Source) -> None:
         assert again.accepted, (job, decision, again)
         changed = {k: v for k, v in again.edits.items() if k != "admin_comment"}
         assert not changed, (job, decision, again)
+
+
+def time_limits(source: Source) -> None:
+    """An answer is the same for all time limits between the bounds that judging it has left."""
+    policy = source.pick(_timed_policies())
+    limit = Ranged(source.pick((0, 1, 60, 61, 1440, 1441, source.number(0, 2**32 - 1))))
+    job: dict[str, str | int | float] = job_fields(source) | origin_fields(source)
+    job |= {name: source.text(9) for name in ("std_in",) if source.pick((True, False))}
+
+    def judged(number: object) -> Decision:
+        return decide({**job, "time_limit": cast("int", number)}, policy)
+
+    first = judged(limit)
+    assert not any("internal error" in line for line in first.say), (job, first.say)
+    low, high = limit.low, limit.high
+    assert low <= high
+    for number in (low, high, source.number(low, high)):
+        assert judged(number) == first, (job, low, number, high)
+
+
+@functools.cache
+def _timed_policies() -> tuple[Policy, ...]:
+    return tuple(Policy(demo(), policy_file.parse_policy(text, "p").rules) for text in TIMED)
 
 
 def hook(source: Source) -> None:
@@ -108,6 +146,7 @@ def hook(source: Source) -> None:
 TARGETS: Mapping[str, Callable[[Source], None]] = {
     "grammar": grammar,
     "decisions": decisions,
+    "time_limits": time_limits,
     "hook": hook,
 }
 

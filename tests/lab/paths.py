@@ -104,9 +104,9 @@ class Paths:
 
 
 @contextmanager
-def temporary_root() -> Iterator[Path]:
+def temporary_root(parent: Path | None = None) -> Iterator[Path]:
     """A short temporary folder that every user may pass, removed at the end."""
-    folder = Path(tempfile.mkdtemp(prefix="fw-"))
+    folder = Path(tempfile.mkdtemp(prefix="fw-", dir=parent))
     folder.chmod(0o755)
     try:
         yield folder

@@ -34,9 +34,10 @@ def lab(release: str, lab_root: Path) -> Iterator[OneHostCluster]:
         yield running
 
 
-def submit(lab: OneHostCluster, user: str = "ada"):
+def submit(lab: OneHostCluster, user: str = "ada", *more: str):
     """Submit the same job as every time."""
-    return lab.sbatch(["--begin=2030-01-01T00:00", "--gres=gpu:A100:1"], "true", user=user)
+    options = ["--begin=2030-01-01T00:00", "--gres=gpu:A100:1", *more]
+    return lab.sbatch(options, "true", user=user)
 
 
 def told(lab: OneHostCluster) -> dict[str, int]:
@@ -73,6 +74,20 @@ def test_equal_jobs_of_any_user_have_the_answer_and_each_is_counted_and_named(la
     assert comments[0] == comments[1] == comments[2]
     tres = [lab.run(["scontrol", "show", "job", str(job)]).stdout for job in jobs]
     assert all("gpu:a100:1" in text for text in tres)
+
+
+def test_jobs_with_time_limits_of_their_own_have_one_answer_and_keep_their_limits(lab):
+    before = told(lab)
+    jobs = [submit(lab, "ada", f"--time={minutes}").job_id for minutes in range(31, 36)]
+    await_value(
+        lambda: told(lab)["judged"] == before["judged"] + 5, what="four reports", timeout_s=5
+    )
+    assert told(lab)["reused"] == before["reused"] + 4
+    shown = [lab.run(["scontrol", "show", "job", str(job)]).stdout for job in jobs]
+    limits = [text.partition("TimeLimit=")[2].split()[0] for text in shown]
+    assert limits == [f"00:{minutes}:00" for minutes in range(31, 36)]
+    ids = [comment(lab, job)["id"] for job in jobs]
+    assert len(set(ids)) == 5
 
 
 def test_another_policy_counts_from_the_next_job_on(lab):

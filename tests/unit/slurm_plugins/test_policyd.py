@@ -509,6 +509,27 @@ class TestReuse:
         pong = ask(daemon, v=1, verb="ping")
         assert (pong["judged"], pong["memo_hits"], pong["reused"]) == (2, 1, 1)
 
+    def timed(self, id_: str, limit_min: int | None, uid: int = 5) -> bytes:
+        limit = {} if limit_min is None else {"time_limit": limit_min}
+        job = {"user_id": uid} | limit | {"tres_per_node": "gres:gpu:20gb:1", "std_in": "x"}
+        return compact({**QUERY, "id": id_, "job": job})
+
+    def test_an_answer_tells_for_which_time_limits_it_holds(self, daemon):
+        """The demo's partitions allow 1,440 minutes; a job may also go without a limit."""
+        assert self.terms(daemon, self.timed("1", 60)) == {"s": 30, "ref": 1, "lo": 0, "hi": 1440}
+        assert self.terms(daemon, self.timed("2", 90)) == {"s": 30, "ref": 1, "lo": 0, "hi": 1440}
+        assert self.terms(daemon, self.timed("3", None)) == {"s": 30, "ref": 2}
+        assert self.terms(daemon, self.timed("4", 1441))["ref"] == 3
+
+    def test_each_job_is_recorded_with_its_own_time_limit(self, daemon, journal):
+        daemon.answer(self.timed("1", 60))
+        daemon.answer(self.timed("2", 90))
+        job = {"user_id": 6, "time_limit": 120}
+        daemon.answer(compact({"v": 1, "id": "3", "verb": "reused", "ref": 1, "job": job}))
+        limits = [(each[0], each[1]["time_limit"]) for each in journal.offered]
+        assert limits == [("1", 60), ("2", 90), ("3", 120)]
+        assert ask(daemon, v=1, verb="ping")["memo_hits"] == 2
+
     def test_a_reuse_that_comes_after_the_answer_changed_is_recorded_as_it_was(
         self, daemon, journal
     ):
@@ -520,7 +541,15 @@ class TestReuse:
         assert [each[0] for each in journal.offered] == ["1", "2", "3"]
 
     @pytest.mark.parametrize(
-        "changes", [{"ref": 9}, {"id": "x"}, {"job": {}}, {"job": {"user_id": "5"}}], ids=str
+        "changes",
+        [
+            {"ref": 9},
+            {"id": "x"},
+            {"job": {}},
+            {"job": {"user_id": "5"}},
+            {"job": {"user_id": 5, "time_limit": "1"}},
+        ],
+        ids=str,
     )
     def test_a_reuse_of_nothing_known_is_not_recorded_and_said(
         self, daemon, journal, caplog, changes
