@@ -115,9 +115,10 @@ class Inbox:
         # A node forgets what it is told is here, so it has to be on disk. Without this a power cut
         # takes back all commits since the last checkpoint: hours of them on a small site.
         db.execute("PRAGMA synchronous = FULL")
-        # Pages that one delivery after the other touches are copied once per 64 MiB of log.
-        db.execute("PRAGMA wal_autocheckpoint = 16000")
-        db.execute("PRAGMA cache_size = -65536")
+        # Pages that one delivery after the other touches are copied once per 250 MiB of log, and
+        # stay in memory: 1,000 nodes touch half of that every five minutes.
+        db.execute("PRAGMA wal_autocheckpoint = 64000")
+        db.execute("PRAGMA cache_size = -131072")
         self.counts = Counts()
         self._db = db
         self._lock = lock
