@@ -119,6 +119,9 @@ class Inbox:
         # stay in memory: 1,000 nodes touch half of that every five minutes.
         db.execute("PRAGMA wal_autocheckpoint = 64000")
         db.execute("PRAGMA cache_size = -131072")
+        # A body can be undone by itself: what it changes would be copied to a file before, page by
+        # page, more than twice what the log takes.
+        db.execute("PRAGMA temp_store = MEMORY")
         self.counts = Counts()
         self._db = db
         self._lock = lock
