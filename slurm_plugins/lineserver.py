@@ -27,7 +27,7 @@ REPORTS_BYTES = 2048
 REPORTS_S = 0.05
 """How long reports gather; the kernel holds about 200 of a client's."""
 LAST_CHUNKS = 8
-"""More than the kernel holds of a client's reports at the end."""
+"""More than the kernel holds of a client's lines at the end."""
 MODE_UMASK = 0o117  # the socket is made 0660
 
 
@@ -63,8 +63,7 @@ class LineServer:
         self._begun: dict[int, bytes] = {}  # lines whose end has not come yet
         self._answered: set[socket.socket] = set()
         self._parting: set[socket.socket] = set()
-        self._reporters: set[int] = set()
-        self._gathering: set[int] = set()  # those of them that epoll does not watch now
+        self._gathering: set[int] = set()  # clients that report; epoll does not watch them now
         self._gathered_at = 0.0
         self._wake_in, self._wake_out = socket.socketpair()
         for end in (self._wake_in, self._wake_out, self._listener):
@@ -130,9 +129,16 @@ class LineServer:
     def close(self) -> None:
         """Close all connections and remove the socket, unless another server put its own there.
 
-        What clients have reported so far is taken first.
+        What clients have sent so far is taken, also of those not accepted yet. Before that those
+        see the end that might report more as long as they do not.
         """
-        for number in list(self._reporters):
+        if self._epoll.closed:
+            return
+        for client in list(self._answered):
+            self._drop(client.fileno())
+        for _ in range(MAX_CLIENTS):
+            self._accept()
+        for number in list(self._clients):
             self._read_last(number)
         for number in list(self._clients):
             self._drop(number)
@@ -174,7 +180,6 @@ class LineServer:
             return
         if not self._gathering:
             self._gathered_at = time.monotonic() + REPORTS_S
-        self._reporters.add(number)
         self._gathering.add(number)
         self._epoll.modify(number, 0)
 
@@ -248,7 +253,6 @@ class LineServer:
         self._answered.discard(client)
         self._parting.discard(client)
         self._begun.pop(number, None)
-        self._reporters.discard(number)
         self._gathering.discard(number)
         self._epoll.unregister(client)
         client.close()

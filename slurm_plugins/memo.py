@@ -28,7 +28,13 @@ MAX_BANDS = 4
 """So many answers to requests that differ in their time limit alone; as many as the hook keeps."""
 
 MAX_REFERRED = 2048
-"""Above what job_submit.lua keeps, so that what it reports is known, however small the memo."""
+"""So many answers the hook may have at a time, however small the memo."""
+
+MAX_REFERRED_KEY_BYTES = 4096
+"""The hook keeps no answer to a longer request."""
+
+LATE_S = 5.0
+"""A report may come so long after the time in which the answer might be given."""
 
 OBJECT_BYTES = 2500
 """About what one entry's query, decision and notes take beside the texts in them."""
@@ -58,6 +64,12 @@ class _Entry(msgspec.Struct, frozen=True, gc=False):
     bands: tuple[Remembered, ...]
 
 
+class _Reference(msgspec.Struct, frozen=True, gc=False):
+    epoch: int
+    until_s: float
+    remembered: Remembered
+
+
 class Memo:
     """Keeps the answers used last; bounded in entries and in bytes (an estimate).
 
@@ -75,7 +87,7 @@ class Memo:
         self._max_referred = max_referred
         self._max_bytes = max_bytes
         self._entries: OrderedDict[bytes, _Entry] = OrderedDict()
-        self._referred: OrderedDict[int, Remembered] = OrderedDict()
+        self._referred: OrderedDict[int, _Reference] = OrderedDict()
         self._epoch = 0
         self._size_bytes = 0
 
@@ -102,19 +114,28 @@ class Memo:
                 return each
         return None
 
-    def refer(self, remembered: Remembered) -> None:
-        """Let `referred` find an answer, of before a `forget` too, as one of the last used."""
-        self._referred[remembered.ref] = remembered
-        self._referred.move_to_end(remembered.ref)
-        if len(self._referred) > self._max_referred:
+    def refer(self, remembered: Remembered, now_s: float, for_s: float) -> bool:
+        """Let `referred` find an answer for so long; False: too many others are there now.
+
+        It goes when another needs its place: after its time, or after a `forget`.
+        """
+        ref, until_s = remembered.ref, now_s + for_s + LATE_S
+        known = self._referred.get(ref)
+        if known is not None:
+            until_s = max(until_s, known.until_s)
+        elif len(self._referred) >= self._max_referred:
+            oldest = next(iter(self._referred.values()))
+            if oldest.epoch == self._epoch and oldest.until_s > now_s:
+                return False
             self._referred.popitem(last=False)
+        self._referred[ref] = _Reference(self._epoch, until_s, remembered)
+        self._referred.move_to_end(ref)
+        return True
 
     def referred(self, ref: int) -> Remembered | None:
-        """The answer of this number, if it is among the last that were referred to."""
+        """The answer of this number, if it may still have been given."""
         found = self._referred.get(ref)
-        if found is not None:
-            self._referred.move_to_end(ref)
-        return found
+        return None if found is None else found.remembered
 
     def put(self, key: bytes, remembered: Remembered) -> None:
         """Keep an answer; the ones unused for longest go until all fit."""

@@ -19,7 +19,7 @@ from fairwatt.slurm_plugins import wire
 from fairwatt.slurm_plugins.durations import Durations
 from fairwatt.slurm_plugins.engine import Decision, Policy, decide
 from fairwatt.slurm_plugins.jobdesc import Fields
-from fairwatt.slurm_plugins.memo import NO_LIMIT, Memo, Remembered
+from fairwatt.slurm_plugins.memo import MAX_REFERRED_KEY_BYTES, NO_LIMIT, Memo, Remembered
 from fairwatt.slurm_plugins.policy_check import try_rules
 from fairwatt.slurm_plugins.policy_file import PolicyFile, load_policy
 from fairwatt.slurm_plugins.ranged import Ranged
@@ -102,8 +102,8 @@ class PolicyDaemon:
         memo: keeps answers; one without room for any makes each request judged anew.
 
     The hook may give answers again by itself (`reuse_s`), as long as the connection lives that
-    brought them. So `outdate`, called when answers of before hold no longer, must end all
-    connections, yet read what the hook has sent on them.
+    brought them. So `outdate`, called when answers of before hold no longer, must end these
+    connections, and what the hook reports on others must still be heard.
     """
 
     def __init__(
@@ -143,7 +143,7 @@ class PolicyDaemon:
         usable = policy.site is not None and policy.age_s <= policy.max_age_s
         id_, key = wire.split_id(line) if usable else (b"", b"")
         uid, limit_min, key = self._split(key)
-        known = self._memo.get(key, _or_none(limit_min)) if key else None
+        known = self._memo.get(key, _or_no_limit(limit_min)) if key else None
         if known is not None:
             self._hits += 1
         else:
@@ -159,8 +159,7 @@ class PolicyDaemon:
             if key and _is_lasting(known.decision):
                 self._memo.put(key, known)
         answer = id_.join(known.pieces)
-        if key and self._settings.reuse_s and _may_be_reused(known):
-            self._memo.refer(known)
+        if self._settings.reuse_s and _may_be_reused(key, known):
             answer = self._with_terms(answer, known, policy)
         self._count(id_, uid, limit_min, known, start_ns)
         return answer
@@ -170,14 +169,18 @@ class PolicyDaemon:
         return (None, None, key) if self._settings.by_user else wire.split_own(key)
 
     def _with_terms(self, answer: bytes, known: Remembered, policy: Policy) -> bytes:
+        """The answer, with terms unless a report of its reuse might not be understood."""
         reuse_s = min(self._settings.reuse_s, int(policy.max_age_s - policy.age_s))
         terms = wire.Terms(reuse_s, known.ref)
         if self._settings.by_user:
-            uid = int(known.query.job.get("user_id", 0))
+            uid = known.query.job.get("user_id")
+            if not isinstance(uid, int):
+                return answer
             terms = msgspec.structs.replace(terms, uid=uid)
         elif known.low_min < known.high_min:
             terms = wire.Terms(reuse_s, known.ref, lo=known.low_min, hi=known.high_min)
-        return wire.with_terms(answer, terms)
+        fits = self._memo.refer(known, time.monotonic(), reuse_s)
+        return wire.with_terms(answer, terms) if fits else answer
 
     def _note_reuse(self, query: wire.Query, start_ns: int) -> bytes:
         """Record that a job got a kept answer."""
@@ -276,7 +279,7 @@ class PolicyDaemon:
         self._journal.offer(query, known.decision, took_us)
 
 
-def _or_none(limit_min: int | None) -> int:
+def _or_no_limit(limit_min: int | None) -> int:
     return NO_LIMIT if limit_min is None else limit_min
 
 
@@ -298,8 +301,10 @@ def _query(line: bytes, id_: bytes) -> wire.Query | None:
     return query
 
 
-def _may_be_reused(known: Remembered) -> bool:
+def _may_be_reused(key: bytes, known: Remembered) -> bool:
     """Whether the hook, which knows no more than a submission's bytes, may give it again."""
+    if not 0 < len(key) <= MAX_REFERRED_KEY_BYTES:
+        return False
     return known.query.verb == "submit" and _is_lasting(known.decision)
 
 

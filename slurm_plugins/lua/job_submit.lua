@@ -11,8 +11,8 @@
 --            site_script = "/etc/slurm/site.lua",     -- optional: a script of the site's own
 --            site_order = "before" }                  -- it runs "before" or "after" ours
 --
--- An equal job within `policyd.reuse_s` gets the same answer without waiting; policyd is told of it and
--- ends that at once when its policy or the cluster changes.
+-- An equal job within `policyd.reuse_s` gets the same answer without waiting; policyd is told of it
+-- and ends that at once when its policy or the cluster changes.
 --
 -- Both scripts may refuse a job; the later one sees what the earlier one made of it. slurmctld
 -- reads this file and its settings anew when the modification time of this file grows.
@@ -269,8 +269,9 @@ local unapplied = 0
 local serial = 0
 
 -- Answers that policyd lets us give again to equal jobs, by what of the request line is behind the
--- user and the time limit; those for other limits, the older ones, hang on `older`. They are good as long as the connection that brought them: policyd ends it when its policy
--- or the cluster changes, and each is given a time besides, in case policyd hangs.
+-- user and the time limit; those for other limits, the older ones, hang on `older`. They are good
+-- as long as the connection that brought them: policyd ends it when its policy or the cluster
+-- changes, and each is given a time besides, in case policyd hangs.
 local MAX_KEPT = 512 -- in each of two generations
 local MAX_KEPT_BYTES = 4096
 local MAX_KEPT_S = 60

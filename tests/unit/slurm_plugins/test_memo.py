@@ -16,6 +16,7 @@ from fairwatt.slurm_plugins import wire
 from fairwatt.slurm_plugins.durations import Durations
 from fairwatt.slurm_plugins.engine import Decision
 from fairwatt.slurm_plugins.memo import (
+    LATE_S,
     MAX_BANDS,
     MAX_KEY_BYTES,
     MAX_REFERRED,
@@ -325,24 +326,48 @@ class TestReferences:
         old, new = entry(), Remembered(2, (), wire.Query(verb="submit"), Decision())
         for each in (old, new):
             memo.put(b"a", each)
-            memo.refer(each)
+            memo.refer(each, 0.0, 30.0)
             memo.forget()
         assert (memo.referred(1), memo.referred(2), memo.referred(3)) == (old, new, None)
 
+    def numbered(self, ref: int) -> Remembered:
+        return Remembered(ref, (), wire.Query(verb="submit"), Decision())
+
+    def known(self, memo: Memo, *refs: int) -> list[int]:
+        return [ref for ref in refs if memo.referred(ref) is not None]
+
     def test_a_small_memo_knows_all_that_the_hook_may_have(self):
         memo = Memo(max_entries=1)
-        for ref in range(MAX_REFERRED):
-            memo.refer(Remembered(ref, (), wire.Query(verb="submit"), Decision()))
+        assert all(memo.refer(self.numbered(ref), 0.0, 30.0) for ref in range(MAX_REFERRED))
         assert memo.referred(0) is not None
+        assert not memo.refer(self.numbered(MAX_REFERRED), 0.0, 30.0)
 
-    def test_the_ones_used_last_are_kept(self):
+    def test_an_answer_gives_way_after_its_time_and_not_before(self):
         memo = Memo(max_referred=2)
-        for ref in (1, 2):
-            memo.refer(Remembered(ref, (), wire.Query(verb="submit"), Decision()))
-        assert memo.referred(1) is not None
-        memo.refer(Remembered(3, (), wire.Query(verb="submit"), Decision()))
-        assert memo.referred(2) is None
-        assert memo.referred(1) is not None
+        for ref, now_s in ((1, 0.0), (2, 10.0)):
+            assert memo.refer(self.numbered(ref), now_s, 30.0)
+        late_s = 30 + LATE_S
+        assert not memo.refer(self.numbered(3), late_s - 0.1, 30.0)
+        assert self.known(memo, 1, 2, 3) == [1, 2]
+        assert memo.refer(self.numbered(3), late_s, 30.0)
+        assert self.known(memo, 1, 2, 3) == [2, 3]
+        assert not memo.refer(self.numbered(4), late_s, 30.0)
+
+    def test_one_that_is_given_again_stays_for_the_longer_of_both_times(self):
+        memo = Memo(max_referred=1)
+        memo.refer(self.numbered(1), 0.0, 30.0)
+        assert memo.refer(self.numbered(1), 1.0, 9.0)
+        assert not memo.refer(self.numbered(2), 29.0, 30.0)
+        assert memo.refer(self.numbered(1), 29.0, 30.0)
+        assert not memo.refer(self.numbered(2), 58.0, 30.0)
+
+    def test_those_of_before_a_forget_give_way_at_once(self):
+        memo = Memo(max_referred=1)
+        memo.refer(self.numbered(1), 0.0, 30.0)
+        memo.forget()
+        assert self.known(memo, 1) == [1]
+        assert memo.refer(self.numbered(2), 0.0, 30.0)
+        assert self.known(memo, 1, 2) == [2]
 
 
 class TestBounds:

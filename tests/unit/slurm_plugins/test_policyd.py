@@ -18,6 +18,7 @@ from fairwatt.core import config as config_module
 from fairwatt.core.errors import CommandError, PolicyError
 from fairwatt.slurm_plugins import lineserver, policy_file, rulebook
 from fairwatt.slurm_plugins.lineserver import MAX_LINE_BYTES, LineServer
+from fairwatt.slurm_plugins.memo import Memo
 from fairwatt.slurm_plugins.outcome import Outcome
 from fairwatt.slurm_plugins.policyd import PolicyDaemon, read_settings
 from fairwatt.slurm_plugins.policyd_process import Reloader
@@ -251,6 +252,26 @@ class TestReports:
         client.sendall(b"2\n3\n")
         server.close()
         assert heard == [b"1", b"2", b"3"]
+
+    def test_at_the_end_a_first_report_is_taken_too(self, server, client, heard):
+        client.sendall(b"1\n")
+        with socket.socket(socket.AF_UNIX) as waiting:
+            waiting.connect(str(server.path))
+            waiting.sendall(b"2\n")
+            server.close()
+        assert heard == [b"1", b"2"]
+
+    def test_at_the_end_the_hook_sees_it_before_its_last_reports_are_read(self, server, client):
+        client.sendall(b"1?\n")
+        self.turn(server)
+        assert client.recv(9) == b"1?"
+        seen = []
+        server._answer = lambda line: seen.append((line, client.recv(9))) or b""
+        with socket.socket(socket.AF_UNIX) as reporter:
+            reporter.connect(str(server.path))
+            reporter.sendall(b"2\n")
+            server.close()
+        assert seen == [(b"2", b"")]
 
     def test_one_that_hangs_up_is_read_to_its_end_and_let_go(self, server, client, heard):
         client.sendall(b"1\n")
@@ -590,14 +611,31 @@ class TestReuse:
         )
         assert self.terms(daemon, request("1", 5)) == {"s": 30, "ref": 1, "uid": 5}
         assert self.terms(daemon, request("2", 6)) == {"s": 30, "ref": 2, "uid": 6}
+        nobody = {"user_id": "x", "tres_per_node": "gres:gpu:20gb:1"}
+        assert self.terms(daemon, compact({**QUERY, "job": nobody})) is None
+
+    def test_no_more_answers_are_let_be_reused_than_are_known(self, journal):
+        wanted = dataclasses.replace(settings(), reuse_s=30)
+        daemon = PolicyDaemon(wanted, refreshed(), journal=journal, memo=Memo(max_referred=1))
+        assert self.terms(daemon, request("1", 5))["ref"] == 1
+        assert self.terms(daemon, request("2", 5, "gres:gpu:2")) is None
+        line = compact({"v": 1, "id": "3", "verb": "reused", "ref": 1, "job": {"user_id": 6}})
+        daemon.answer(line)
+        assert [each[0] for each in journal.offered] == ["1", "2", "3"]
+        assert self.terms(daemon, request("4", 5))["ref"] == 1
 
     @pytest.mark.parametrize(
         "line",
         [
             compact({**QUERY, "verb": "modify", "record": {"tres_per_node": "gres:gpu:1"}}),
             request("1", 5, "gres:gpu:20gb:1").replace(b'"tres', b'"partition":"no","tres'),
+            request("1", 5, "gres:gpu:20gb:1" + ",gres:x:1" * 500),
         ],
-        ids=["a change", "a place that may be newer than the facts"],
+        ids=[
+            "a change",
+            "a place that may be newer than the facts",
+            "a request longer than the hook keeps",
+        ],
     )
     def test_what_may_not_be_kept_has_no_terms(self, daemon, line):
         assert self.terms(daemon, line) is None
