@@ -119,8 +119,7 @@ class Inbox:
         # stay in memory: 1,000 nodes touch half of that every five minutes.
         db.execute("PRAGMA wal_autocheckpoint = 64000")
         db.execute("PRAGMA cache_size = -131072")
-        # A body can be undone by itself: what it changes would be copied to a file before, page by
-        # page, more than twice what the log takes.
+        # What undoes a statement or a body would be written to a file, page by page.
         db.execute("PRAGMA temp_store = MEMORY")
         self.counts = Counts()
         self._db = db
@@ -191,10 +190,8 @@ class Inbox:
         """Write bodies that wait, oldest first; the lock is held."""
         began = self._clock()
         group = self._next_group()
-        results: list[_Result] = []
         try:
-            with transaction(self._db) as connection:
-                results = [self._write(connection, one) for one in group]
+            results = self._write_all(group)
         except BaseException as error:
             # All of them are asked to come again: nothing was written.
             fault = error if isinstance(error, FairwattError) else _broken(error)
@@ -214,6 +211,20 @@ class Inbox:
             group.append(self._queue.popleft())
             size += len(group[-1].events)
         return group
+
+    def _write_all(self, group: Sequence[Waiting]) -> list[_Result]:
+        """Write all as one; if a body cannot be taken, once more so that it alone is undone."""
+        try:
+            with transaction(self._db) as connection:
+                return [
+                    ingest_body(connection, one.events, one.users, self._zone) for one in group
+                ]
+        except Exception as error:
+            if isinstance(error.__cause__, sqlite3.OperationalError):
+                raise
+        # SQLite copies each page before a savepoint's first change: twice what the log takes.
+        with transaction(self._db) as connection:
+            return [self._write(connection, one) for one in group]
 
     def _write(self, connection: sqlite3.Connection, one: Waiting) -> _Result:
         connection.execute("SAVEPOINT body")

@@ -71,6 +71,19 @@ def test_one_that_we_cannot_digest_does_not_keep_out_the_others(db, monkeypatch)
     assert windows(db) == [("GPU-a", 0)]
 
 
+def test_savepoints_are_for_groups_with_a_body_that_cannot_be_taken(db):
+    """SQLite copies each page that a savepoint's writes touch."""
+    inbox, node, said = inbox_of(db), Node(), []
+    db.conn.set_trace_callback(said.append)
+    inbox.finish(inbox.put([node.window("GPU-a", 0, 5)], {}))
+    assert [sql for sql in said if "SAVEPOINT" in sql] == []
+    bad, good = (inbox.put([node.window(name, 3, 8)], {}) for name in ("GPU-a", "GPU-b"))
+    assert inbox.finish(good) == (1, 0)
+    assert isinstance(bad.result, IngestError)
+    assert len([sql for sql in said if sql == "SAVEPOINT body"]) == 2
+    assert windows(db) == [("GPU-a", 0), ("GPU-b", 3)]
+
+
 def test_a_store_that_cannot_be_written_takes_none_of_them(db):
     inbox, node = inbox_of(db), Node()
     waiting = [inbox.put([node.window(f"GPU-{n}", 0, 5)], {}) for n in range(2)]
