@@ -96,7 +96,8 @@ class Wire:
 
     `fault`: None, "absent", "hung", "dead" (closed after send), "backlog" (fails at send),
     "half", "full" (takes no line that wants no answer), "cut" (takes a part of it); or `raw`, text
-    to answer instead of what `answer` says. `connects` counts connections for questions.
+    to answer instead of what `answer` says. `connects` counts connections for questions;
+    `most_streams` may be open at a time.
     """
 
     answer: Callable[[str], str | None] = lambda _line: None
@@ -108,8 +109,9 @@ class Wire:
     lines: list[str] = field(default_factory=list)
     waited: list[float] = field(default_factory=list)
     epoch: int = 0
-    most_streams: int = 1000
-    streams: list[_Stream] = field(default_factory=list)
+    most_streams: int = 64
+    streams: dict[int, _Stream] = field(default_factory=dict)
+    opened: int = 0
 
     def gettime(self) -> float:
         self.now += self.step
@@ -117,8 +119,9 @@ class Wire:
 
     def open(self) -> int:
         """A new stream's number."""
-        self.streams.append(_Stream())
-        return len(self.streams) - 1
+        self.opened += 1
+        self.streams[self.opened] = _Stream()
+        return self.opened
 
     def connect(self, number: int, _path: str, timeout: float) -> tuple[Any, ...]:
         self.connects += timeout != 0
@@ -128,7 +131,7 @@ class Wire:
         return 1, None
 
     def close(self, number: int) -> None:
-        self.streams[number].epoch = None
+        del self.streams[number]
 
     def restart(self) -> None:
         """policyd comes back: connections of before are dead."""

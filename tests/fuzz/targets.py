@@ -140,7 +140,9 @@ def hook(source: Source) -> None:
         assert wire.lines or out.said, (job, out)
     wire.fault = wire.raw = None
     asked, equal = (script.submit({**job, "__failing__": failing}, environment) for _ in "12")
-    assert (asked.fields, asked.said, asked.code) == (equal.fields, equal.said, equal.code), job
+    assert (asked.fields, asked.said, asked.code) == (equal.fields, equal.said, equal.code), (
+        *(job, failing, environment, asked, equal),
+    )
 
 
 TARGETS: Mapping[str, Callable[[Source], None]] = {
