@@ -13,15 +13,20 @@ from collections.abc import Iterator
 from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
+from zoneinfo import ZoneInfo
 
 import pytest
 
+from fairwatt.accounting.days import day_of
 from fairwatt.accounting.quality import RunFlag
 from fairwatt.accounting.store import open_reader
 from tests.lab.cluster import OneHostCluster
 from tests.lab.waiting import await_value
 
 pytestmark = pytest.mark.lab
+
+ZONE = ZoneInfo("Europe/Berlin")
+"""The site's, as tests/lab/fairwatt_conf.py sets it."""
 
 HET = """#!/bin/sh
 #SBATCH -n1 -p gpu --gres=gpu:a100:1
@@ -235,10 +240,12 @@ def test_a_runaway_that_an_admin_mends_gets_its_end(played):
 
 
 def test_what_was_read_is_what_slurm_has(played):
-    """The audit of today finds nothing, and says so."""
-    today = time.strftime("%Y-%m-%d")
+    """The audit of their days, at the site's place, finds nothing, and says so."""
+    with closing(open_reader(played.cluster.database)) as db:
+        ends = [row[0] for row in db.execute("SELECT end_ts FROM run WHERE end_ts IS NOT NULL")]
+    days = sorted({day_of(end_ts, ZONE) for end_ts in ends})
     done = played.cluster.run(
-        ["env", f"FAIRWATT_CONFIG={played.cluster.config_path}", *AUDIT, today]
+        ["env", f"FAIRWATT_CONFIG={played.cluster.config_path}", *AUDIT, *days]
     )
     assert done.returncode == 0, done.stderr
     compared, differences = json.loads(done.stdout)
@@ -258,7 +265,7 @@ from fairwatt.accounting.store import open_reader
 from fairwatt.core import config
 site = site_of(config.load(config.find()))
 db, slurm = open_reader(site.database), SlurmDb(site.slurm_conf)
-done = audit(db, slurm, cluster=site.cluster, days=[sys.argv[1]], zone=site.zone)
+done = audit(db, slurm, cluster=site.cluster, days=sys.argv[1:], zone=site.zone)
 slurm.allocated_s(site.cluster, sys.argv[1], site.zone)
 print(json.dumps([done.runs, [str(one) for one in done.differences]]))
 """,
