@@ -397,9 +397,9 @@ local function tell_policyd(line)
     return false
   end
   if not (reports or dial_reports()) then return false end
-  local last, _, sent = reports:send(line)
+  local last, why, sent = reports:send(line)
   if last == #line then return true end
-  if sent ~= 0 then -- dead, or a part of a line is out
+  if why ~= "timeout" or sent ~= 0 then -- dead, or a part of a line is out
     close(reports)
     reports = nil
   end

@@ -190,6 +190,19 @@ def test_reports_go_over_one_connection_of_their_own(submit, far):
     assert open_reports(far) == 0
 
 
+def test_a_connection_for_reports_that_died_alone_is_replaced(submit, far):
+    """policyd lets a client go that is one too many, and later has room for it."""
+    for _ in range(2):
+        submit(NEED)
+    (dead,) = (stream for stream in far.streams.values() if stream.reports)
+    dead.epoch = -1
+    submit(NEED)
+    submit(NEED)
+    assert verbs(far) == ["submit", "reused", "submit", "reused"]
+    assert far.connects == 1
+    assert open_reports(far) == 1
+
+
 def test_a_policyd_that_takes_no_further_connection_is_asked(submit, far):
     submit(NEED)
     far.most_streams = 1
