@@ -9,7 +9,7 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from fairwatt.accounting.failslow_run import Rank, RankPace, RunPace, Window, judge_run
-from fairwatt.accounting.pieces import NodeRun, Piece
+from fairwatt.accounting.pieces import SHARES_ON_DEVICE, NodeRun, Piece
 from fairwatt.accounting.windows import WindowSources
 from fairwatt.core.errors import StoreError
 
@@ -102,16 +102,9 @@ _REACH = (
     " (SELECT device_uuid FROM hold WHERE node = ?1 AND job_id = ?2 AND start_ms = ?3)"
     " GROUP BY device_uuid"
 )
-# CROSS JOIN and `+` keep SQLite from reading the shares of all these windows for each of them.
 _PIECES = (
     "SELECT w.device_uuid, w.t0_ms, w.t1_ms, s.idle_mj, s.active_mj, s.util_permille,"
-    " s.instance_uuid, w.clock_mhz FROM window w CROSS JOIN window_share s"
-    " ON s.device_uuid = w.device_uuid AND s.t0_ms = +w.t0_ms"
-    " AND s.node = ?1 AND s.job_id = ?2 AND s.run_start_ms = ?3"
-    " WHERE w.device_uuid = ?4 AND w.t0_ms < ?5 AND w.t1_ms <= ?6"
-    # The window that holds the run's start may begin before it.
-    " AND w.t0_ms >= coalesce("
-    "(SELECT max(t0_ms) FROM window WHERE device_uuid = ?4 AND t0_ms <= ?3), ?3)"
+    f" s.instance_uuid, w.clock_mhz{SHARES_ON_DEVICE} AND w.t1_ms <= ?6"
     " ORDER BY w.t0_ms, s.instance_uuid"
 )
 

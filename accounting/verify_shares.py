@@ -12,7 +12,7 @@ import sqlite3
 from collections.abc import Iterator
 from datetime import UTC, datetime
 
-from fairwatt.accounting.pieces import NodeRun
+from fairwatt.accounting.pieces import SHARES_ON_DEVICE, NodeRun
 from fairwatt.accounting.verify_fault import Fault, Findings
 from fairwatt.accounting.verify_windows import RESTORE, Window
 
@@ -35,16 +35,9 @@ _DEVICES = (
     "SELECT device_uuid FROM hold WHERE node = ?1 AND job_id = ?2 AND start_ms = ?3"
     " UNION SELECT device_uuid FROM device WHERE node = ?1 AND kind <> 'gpu'"
 )
-# CROSS JOIN and `+` keep SQLite from reading the shares of all these windows for each of them.
 _SHARES = (
     "SELECT w.device_uuid, w.t0_ms, w.t1_ms, s.instance_uuid, s.idle_mj, s.active_mj"
-    " FROM window w CROSS JOIN window_share s"
-    " ON s.device_uuid = w.device_uuid AND s.t0_ms = +w.t0_ms"
-    " AND s.node = ?1 AND s.job_id = ?2 AND s.run_start_ms = ?3"
-    " WHERE w.device_uuid = ?4 AND w.t0_ms < ?5"
-    # The window that holds the run's start may begin before it.
-    " AND w.t0_ms >= coalesce("
-    "(SELECT max(t0_ms) FROM window WHERE device_uuid = ?4 AND t0_ms <= ?3), ?3)"
+    + SHARES_ON_DEVICE
 )
 
 

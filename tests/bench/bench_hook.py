@@ -15,7 +15,6 @@ import json
 import os
 import shutil
 import sys
-import time
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -32,6 +31,7 @@ from tests.bench.requests import jobs
 from tests.bench.sites import BenchSite
 from tests.lab.available import why_unavailable
 from tests.lab.paths import temporary_root
+from tests.lab.waiting import LabError, await_value
 
 CLIENTS = 4
 EACH = 100
@@ -200,12 +200,14 @@ def show(title: str, samples: dict[str, Sample]) -> None:
 
 def told_of_all(run: Bench, name: str) -> dict[str, int]:
     """What a policyd answers to a ping once it has read what the hook reports without waiting."""
-    end = time.monotonic() + REPORTS_S
-    while True:
-        pong = ping(run.cluster.socket_of(name))
-        if pong["judged"] >= run.sent[name] or time.monotonic() > end:
-            return pong
-        time.sleep(0.01)
+    path = run.cluster.socket_of(name)
+    with contextlib.suppress(LabError):  # the table shows how many are missing
+        await_value(
+            lambda: ping(path)["judged"] >= run.sent[name],
+            what=f"all reports at {name}",
+            timeout_s=REPORTS_S,
+        )
+    return ping(path)
 
 
 def show_decisions(run: Bench) -> dict[str, int]:

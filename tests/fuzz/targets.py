@@ -93,7 +93,8 @@ def time_limits(source: Source) -> None:
     policy = source.pick(_timed_policies())
     limit = Ranged(source.pick((0, 1, 60, 61, 1440, 1441, source.number(0, 2**32 - 1))))
     job: dict[str, str | int | float] = job_fields(source) | origin_fields(source)
-    job |= {name: source.text(9) for name in ("std_in",) if source.pick((True, False))}
+    if source.pick((True, False)):
+        job["std_in"] = source.text(9)
 
     def judged(number: object) -> Decision:
         return decide({**job, "time_limit": cast("int", number)}, policy)
