@@ -8,7 +8,8 @@ from collections.abc import Callable
 
 import pytest
 
-from tests.fakes.job_desc import LUAS, NO_VAL, Hook
+from fairwatt.slurm_plugins import memo, policyd
+from tests.fakes.job_desc import HOOK, LUAS, NO_VAL, Hook
 from tests.unit.slurm_plugins.far_end import NOT_APPLIED, forged
 
 NEED = {"tres_per_node": "gres:gpu:20gb:1", "std_in": "/dev/null"}
@@ -253,3 +254,16 @@ def test_the_memory_it_takes_is_bounded(tmp_path, far):
     for tasks in (5, 4, 3, 1):
         hook.submit({**NEED, "num_tasks": tasks}, {})
     assert verbs(far) == ["reused", "reused", "reused", "submit"]
+
+
+@pytest.mark.parametrize(
+    ("name", "expected"),
+    [
+        ("MAX_BANDS", memo.MAX_BANDS),
+        ("MAX_KEPT_BYTES", memo.MAX_REFERRED_KEY_BYTES),
+        ("MAX_KEPT_S", policyd.MAX_REUSE_S),
+        ("NO_LIMIT", memo.NO_LIMIT),
+    ],
+)
+def test_hook_and_policyd_have_the_same_bounds(name, expected):
+    assert f"local {name} = {expected}\n" in HOOK.read_text(encoding="utf-8")
